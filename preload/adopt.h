@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_ADOPT_H
-#define VP_ADOPT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -26,5 +25,3 @@ void vp_adopt_torch(void);
  * that uses CUDA, once.
  */
 void vp_adopt_report(void);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_CALLERS_H
-#define VP_CALLERS_H
+#pragma once
 
 #include <stdbool.h>
 #include "table.h"
@@ -35,5 +34,3 @@ struct vp_runtime {
  * the second call of a place on.
  */
 const struct vp_runtime *vp_caller_runtime(const void *address);
-
-#endif

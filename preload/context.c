@@ -100,18 +100,17 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 CUresult cuCtxSynchronize(void) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuCtxSynchronize)();
-    if (ours && res == CUDA_SUCCESS && vp_api_sync_matters())
-        vp_api_context_synchronized();
+    if (ours && res == CUDA_SUCCESS)
+        vp_api_synchronized(VP_WAITED_CONTEXT, NULL);
     vp_door_leave();
     return res;
 }
 
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
-    bool ours = vp_door_enter();
-    CUresult res = VP_TRIED(ours, 0, VP_REAL(cuCtxEnablePeerAccess)(peer, flags));
-    if (ours && res == CUDA_SUCCESS && (res = vp_api_peer_enabled(peer)) != CUDA_SUCCESS)
+/* If what there is cannot be opened to the peer, its access is taken back. */
+static CUresult peer_enabled(CUcontext peer) {
+    CUresult res = vp_api_peer_enabled(peer);
+    if (res != CUDA_SUCCESS)
         VP_REAL(cuCtxDisablePeerAccess)(peer);
-    vp_door_leave();
     return res;
 }
 

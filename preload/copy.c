@@ -190,10 +190,7 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
 
 /* ---- rows and slices ---- */
 
-#define FLAT_END(p, end)                                                                                               \
-    .end##XInBytes = (p)->end##XInBytes, .end##Y = (p)->end##Y, .end##MemoryType = (p)->end##MemoryType,               \
-    .end##Host = (p)->end##Host, .end##Device = (p)->end##Device, .end##Array = (p)->end##Array,                       \
-    .end##Pitch = (p)->end##Pitch, .end##Height = (p)->end##Y + (p)->Height
+#define FLAT_END(p, end) VP_COPY_END(p, end), .end##Height = (p)->end##Y + (p)->Height
 
 static bool translated_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync, CUresult *res) {
     struct vp_copy copy = {.stream = stream, .sync = sync, .flat = true};

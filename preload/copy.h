@@ -1,7 +1,6 @@
 /* What the doors of copies and those of graphs have in common, and copies of what is spilled. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_COPY_H
-#define VP_COPY_H
+#pragma once
 
 #include "make.h"
 
@@ -21,6 +20,12 @@ struct vp_copy {
     bool sync;
     bool flat; /* of rows: it came in the form of CUDA_MEMCPY2D */
 };
+
+/* One end, src or dst, of `p`, as the fields of another copy: rows have as many as slices, but for these. */
+#define VP_COPY_END(p, end)                                                                                            \
+    .end##XInBytes = (p)->end##XInBytes, .end##Y = (p)->end##Y, .end##MemoryType = (p)->end##MemoryType,               \
+    .end##Host = (p)->end##Host, .end##Device = (p)->end##Device, .end##Array = (p)->end##Array,                       \
+    .end##Pitch = (p)->end##Pitch
 
 /* Bytes at two addresses, as a copy on a stream. */
 static inline struct vp_copy vp_copy_of_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
@@ -60,5 +65,3 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res);
 void vp_copy_undirect(CUmemorytype *type, const struct vp_copy_end *end);
 /* Makes a copy by calls that do not say what is device memory and what is not. */
 CUresult vp_copy_undirected(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src);
-
-#endif

@@ -5,8 +5,6 @@
  */
 #include "copy.h"
 
-#include <string.h>
-
 /* What is to be read before the call returns was read by then. */
 static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
     return res == CUDA_SUCCESS && at_once && !vp_copy_captured(stream) ? VP_REAL(cuStreamSynchronize)(stream) : res;
@@ -105,11 +103,9 @@ static size_t element_of(const CUmemcpy3DOperand *operand) {
 }
 
 static CUresult queue_slice(const CUDA_MEMCPY3D *p, CUstream stream) {
-    struct vp_copy copy = {.stream = stream};
+    struct vp_copy copy = vp_copy_of_slices(p, stream);
     CUresult res;
 
-    memcpy(&copy.p, p, sizeof(copy.p));
-    copy.p.srcContext = copy.p.dstContext = NULL;
     return vp_copy_translated(&copy, &res) ? res : VP_REAL(cuMemcpy3DAsync_v2)(p, stream);
 }
 

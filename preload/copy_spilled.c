@@ -29,24 +29,8 @@ static CUresult copy_range(const struct vp_copy *copy) {
  */
 static CUresult copy_rows(const struct vp_copy *copy) {
     const CUDA_MEMCPY3D_PEER *p = &copy->p;
-    const CUDA_MEMCPY2D rows = {
-        .srcXInBytes = p->srcXInBytes,
-        .srcY = p->srcY,
-        .srcMemoryType = p->srcMemoryType,
-        .srcHost = p->srcHost,
-        .srcDevice = p->srcDevice,
-        .srcArray = p->srcArray,
-        .srcPitch = p->srcPitch,
-        .dstXInBytes = p->dstXInBytes,
-        .dstY = p->dstY,
-        .dstMemoryType = p->dstMemoryType,
-        .dstHost = p->dstHost,
-        .dstDevice = p->dstDevice,
-        .dstArray = p->dstArray,
-        .dstPitch = p->dstPitch,
-        .WidthInBytes = p->WidthInBytes,
-        .Height = p->Height,
-    };
+    const CUDA_MEMCPY2D rows = {VP_COPY_END(p, src), VP_COPY_END(p, dst), .WidthInBytes = p->WidthInBytes,
+                                .Height = p->Height};
 
     if (!copy->sync)
         return VP_REAL(cuMemcpy2DAsync_v2)(&rows, copy->stream);

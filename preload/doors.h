@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_DOORS_H
-#define VP_DOORS_H
+#pragma once
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -169,5 +168,3 @@ static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *
         while (vp_door_try_again(ours_, res_, &relief_, wanted));                                                      \
         res_;                                                                                                          \
     })
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_DOORS_LIST_H
-#define VP_DOORS_LIST_H
+#pragma once
 
 /*
  * X(symbol, like, kind, ...): a function of libcuda; one that is declared with the same signature; and how its door is
@@ -51,7 +50,8 @@
     X(cuMemSetMemPool, cuMemSetMemPool, THEN, set_current(a, b, c), CUmemLocation *, CUmemAllocationType, \
       CUmemoryPool) \
     X(cuMemPoolCreate, cuMemPoolCreate, TRIED_THEN, pool_created(*a, b), CUmemoryPool *, const CUmemPoolProps *) \
-    X(cuMemPoolDestroy, cuMemPoolDestroy, BY_HAND) \
+    X(cuMemPoolDestroy, cuMemPoolDestroy, BRACKETED, vp_api_pool_destroying(a), \
+      vp_api_pool_destroyed(a, res == CUDA_SUCCESS), CUmemoryPool) \
     X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, SERVED, vp_api_pool_get_attribute(a, b, c), CUmemoryPool, \
       CUmemPool_attribute, void *) \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, SERVED, vp_api_pool_set_attribute(a, b, c), CUmemoryPool, \
@@ -88,8 +88,10 @@
 /* What is asked about memory: query.c. */
 #define VP_DOORS_QUERY(X) \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2, SERVED, vp_api_mem_info(a, b), size_t *, size_t *) \
-    X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, BY_HAND) \
-    X(cuPointerGetAttribute, cuPointerGetAttribute, BY_HAND) \
+    X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, SERVED, asked(vp_api_address_range(a, b, c), &c), CUdeviceptr *, \
+      size_t *, CUdeviceptr) \
+    X(cuPointerGetAttribute, cuPointerGetAttribute, SERVED, asked(vp_api_pointer_attribute(a, b, c), &c), void *, \
+      CUpointer_attribute, CUdeviceptr) \
     X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
     X(cuPointerSetAttribute, cuPointerSetAttribute, FIRST, \
       (vp_bare_pin(c, 0), c = vp_api_asked_address(c)), const void *, CUpointer_attribute, CUdeviceptr) \
@@ -124,7 +126,7 @@
       unsigned int, int) \
     X(cuStreamDestroy_v2, cuStreamDestroy_v2, FIRST, vp_api_stream_destroying(a), CUstream) \
     X(cuStreamDestroy, cuStreamDestroy_v2, SAME, CUstream) \
-    X(cuStreamSynchronize, cuStreamSynchronize, THEN, SYNCHRONIZED(vp_api_stream_synchronized(a)), CUstream) \
+    X(cuStreamSynchronize, cuStreamSynchronize, THEN, vp_api_synchronized(VP_WAITED_STREAM, a), CUstream) \
     X(cuStreamSynchronize_ptsz, cuStreamSynchronize, OWN, a, CUstream) \
     X(cuStreamBeginCapture, vp_stream_begin_capture_v1, CAPTURE, CUstream) \
     X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, OWN, a, CUstream) \
@@ -134,7 +136,7 @@
       const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
     X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, OWN, a, CUstream, CUgraph, const CUgraphNode *, \
       const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
-    X(cuStreamEndCapture, cuStreamEndCapture, BY_HAND) \
+    X(cuStreamEndCapture, cuStreamEndCapture, BRACKETED, (void)0, vp_api_capture_ended(a), CUstream, CUgraph *) \
     X(cuStreamEndCapture_ptsz, cuStreamEndCapture, OWN, a, CUstream, CUgraph *) \
     X(cuStreamWaitValue32, cuStreamWaitValue32_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
     X(cuStreamWaitValue32_ptsz, cuStreamWaitValue32, OWN, a, CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
@@ -157,7 +159,7 @@
     X(cuStreamAddCallback, cuStreamAddCallback, FIRST, host_function(a), CUstream, CUstreamCallback, void *, \
       unsigned int) \
     X(cuStreamAddCallback_ptsz, cuStreamAddCallback, OWN, a, CUstream, CUstreamCallback, void *, unsigned int) \
-    X(cuEventSynchronize, cuEventSynchronize, THEN, SYNCHRONIZED(vp_api_event_synchronized()), CUevent)
+    X(cuEventSynchronize, cuEventSynchronize, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUevent)
 
 /* Contexts, what they set aside, and their peers: context.c. */
 #define VP_DOORS_CONTEXT(X) \
@@ -183,9 +185,9 @@
     X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2, LEAVES, true, CUcontext *) \
     X(cuCtxSetCurrent, cuCtxSetCurrent, LEAVES, !a, CUcontext) \
     X(cuCtxSynchronize, cuCtxSynchronize, BY_HAND) \
-    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, SYNCHRONIZED(vp_api_event_synchronized()), CUcontext) \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUcontext) \
     X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \
-    X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, BY_HAND) \
+    X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, TRIED_THEN, res = peer_enabled(a), CUcontext, unsigned int) \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)
 
 /* Modules and libraries: module.c. They take memory of the device when they are loaded, or lazily, when a function or a
@@ -412,5 +414,3 @@
 #define VP_DOORS_LIBC(X) \
     X(dlsym) \
     X(dlvsym)
-
-#endif

@@ -4,22 +4,18 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "dumper.h"
+#include "load.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
 #include <time.h>
 #include "watch/dump.h"
+#include "watch/watch.h"
 #include "base/log.h"
-
-/* Room for the formatting of a line and the JSON writer's buffer, many times. */
-enum { STACK = 512 << 10 };
 
 static void on_signal(int number) {
     int kept = errno;
-    (void)number;
     vp_dump_ask();
     errno = kept;
 }
@@ -36,7 +32,6 @@ static void advance(struct timespec *t, uint64_t ms) {
 static void *run(void *unused) {
     const uint64_t every_ms = vp_dump_plan()->every_ms;
     struct timespec next, now;
-    (void)unused;
     pthread_setname_np(pthread_self(), "vpool-dump");
     clock_gettime(CLOCK_MONOTONIC, &next);
     advance(&next, every_ms);
@@ -57,45 +52,30 @@ static void *run(void *unused) {
     return NULL;
 }
 
-static bool start_thread(void) {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    int error;
-
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&thread, &attributes, run, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (error)
-        vp_log(VP_LOG_WARN, "VPOOL_DUMP: no thread is to be had: no dumps by signal or time");
-    return !error;
-}
-
 static void start_handler(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
-    int number = vp_dump_signal();
+    const struct vp_dump_signal named = vp_dump_signal();
     sigemptyset(&action.sa_mask);
-    if (sigaction(number, NULL, &theirs))
+    if (sigaction(named.number, NULL, &theirs))
         return;
     if ((theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL) {
         vp_log(VP_LOG_WARN,
                "VPOOL_DUMP=signal: the program handles %s itself: no dumps by signal "
                "(VPOOL_DUMP_SIGNAL names another)",
-               vp_dump_signal_name());
+               named.name);
         return;
     }
-    sigaction(number, &action, NULL);
+    sigaction(named.number, &action, NULL);
 }
 
 void vp_dumper_start(void) {
     const struct vp_dump_plan *plan = vp_dump_plan();
-    if ((plan->when[VP_DUMP_SIGNAL] || plan->when[VP_DUMP_EVERY]) && start_thread() && plan->when[VP_DUMP_SIGNAL]) {
-        vp_dump_begin();
+    if (!plan->when[VP_DUMP_SIGNAL] && !plan->when[VP_DUMP_EVERY])
+        return;
+    if (vp_thread_start(run)) {
+        vp_log(VP_LOG_WARN, "VPOOL_DUMP: no thread is to be had: no dumps by signal or time");
+    } else if (plan->when[VP_DUMP_SIGNAL]) {
+        vp_shared_stats_take_dumps();
         start_handler();
     }
 }

@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_EARLY_H
-#define VP_EARLY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -47,5 +46,3 @@ extern const char vp_early_runtime_names[];
  * `version` is NULL for dlsym; for a name that is a door's, `lookup` has the answer.
  */
 void *vp_early_ask(void *handle, const char *name, const char *version, vp_dlvsym_fn *lookup);
-
-#endif

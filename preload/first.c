@@ -11,7 +11,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "first.h"
+#include "load.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,8 +28,6 @@
 #include <vpool.h>
 #include "early.h"
 #include "base/options.h"
-#include "base/process.h"
-#include "process/process.h"
 #include "watch/watch.h"
 
 #define MARK "VPOOL_FIRST"
@@ -87,7 +85,6 @@ static void on_signal(int number) {
 
 static void *wait_for_signal(void *unused) {
     int number;
-    (void)unused;
     pthread_setname_np(pthread_self(), "vpool-end");
     while (!(number = atomic_load(&caught)))
         syscall(SYS_futex, &caught, FUTEX_WAIT, 0, NULL, NULL, 0);

@@ -7,9 +7,7 @@
 #include "base/options.h"
 #include "base/output.h"
 #include "watch/stacks.h"
-#include "dumper.h"
 #include "early.h"
-#include "first.h"
 #include "torch.h"
 
 /*

@@ -1,14 +1,27 @@
-/* The library's beginning and end in a process.
+/* The library's beginning and end in a process, and what has a part in them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_LOAD_H
-#define VP_LOAD_H
+#pragma once
 
 /* The program has its driver and the library is open on it. Once. */
 void vp_load_opened(void);
 
+/* ---- first.c: which process of a run came first, and what is told when a signal ends one ---- */
+
+/* At load, where statistics are to be printed: marks the environment, unless the parent has. */
+void vp_first_mark(void);
+/* When the program has its driver: statistics are written, too, where a signal ends the process that it has no handler
+ * for. */
+void vp_first_hear_signals(void);
+
+/* ---- dumper.c: dumps by signal and by time ---- */
+
+/*
+ * Starts what VPOOL_DUMP asks for: a thread, if there is anything to do for it, and a handler for the signal,
+ * if the program has none. Once, when the program has its driver.
+ */
+void vp_dumper_start(void);
+
 /* nvtx.c: in the child of a fork. */
 void vp_nvtx_fork_child(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* What a look-up of one of CUDA's functions is answered. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_LOOKUP_H
-#define VP_LOOKUP_H
+#pragma once
 
 #include "table.h"
 
@@ -13,5 +12,3 @@ void *vp_lookup_handed_out(enum vp_nccl_door door);
 
 /* For vp_early_ask(): the answer for a name that is a door's, where libc may be called again. */
 void *vp_lookup_ask(void *handle, const char *name, const char *version);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_MAKE_H
-#define VP_MAKE_H
+#pragma once
 
 #include "doors.h"
 
@@ -62,6 +61,20 @@
 #define VP_MAKE_TRIED_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, then, __VA_ARGS__)
 #define VP_MAKE_SIZED(symbol, like, wanted, then, ...) VP_MAKE_DOOR(symbol, (void)0, true, wanted, then, __VA_ARGS__)
 
+/* Does `first`, calls CUDA, and does `last`, whatever came of it (`res`). */
+#define VP_MAKE_BRACKETED(symbol, like, first, last, ...)                                                              \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        bool ours = vp_door_enter();                                                                                   \
+        CUresult res;                                                                                                  \
+        if (ours)                                                                                                      \
+            first;                                                                                                     \
+        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        if (ours)                                                                                                      \
+            last;                                                                                                      \
+        vp_door_leave();                                                                                               \
+        return res;                                                                                                    \
+    }
+
 /* Serves an allocation of `size` bytes or a free, or counts it as passed on. */
 #define VP_MAKE_ALLOCATED(symbol, like, call, size, serves, ...)                                                       \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
@@ -113,11 +126,3 @@ static inline void imported(const char *why) {
     vp_api_coupled(why);
     vp_api_tied(VP_TIE_IMPORT);
 }
-
-/* For `then`: the program has waited on the host. CUDA gives memory above a pool's release threshold back there; so do
- * we, if the program has set one. */
-#define SYNCHRONIZED(tell)                                                                                             \
-    if (vp_api_sync_matters())                                                                                         \
-    tell
-
-#endif

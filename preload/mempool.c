@@ -12,18 +12,6 @@ static void pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
         vp_api_passed(VP_PASSED_cuMemPoolCreate);
 }
 
-CUresult cuMemPoolDestroy(CUmemoryPool pool) {
-    CUresult res;
-    bool ours = vp_door_enter();
-    if (ours)
-        vp_api_pool_destroying(pool);
-    res = VP_REAL(cuMemPoolDestroy)(pool);
-    if (ours)
-        vp_api_pool_destroyed(pool, res == CUDA_SUCCESS);
-    vp_door_leave();
-    return res;
-}
-
 static CUresult exported(void) {
     vp_api_tied(VP_TIE_EXPORT);
     return VP_NOT_OURS;

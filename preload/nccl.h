@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_NCCL_H
-#define VP_NCCL_H
+#pragma once
 
 #include "make.h"
 
@@ -17,5 +16,3 @@ typedef struct {
     __attribute__((visibility("default"))) extern vp_nccl_result symbol(VP_PARAMS(__VA_ARGS__));
 VP_DOORS_NCCL(VP_NCCL_DECLARE)
 #undef VP_NCCL_DECLARE
-
-#endif

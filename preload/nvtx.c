@@ -10,20 +10,17 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <vpool.h>
 #include <wchar.h>
 #include "base/options.h"
+#include "base/os_memory.h"
 #include "early.h"
 #include "load.h"
 #include "watch/marks.h"
-
-#define PUBLIC __attribute__((visibility("default")))
 
 /* ---- NVTX's side, by its version 3 ---- */
 
@@ -62,8 +59,8 @@ struct nvtx_attributes {
 
 /* ---- names ---- */
 
-/* As much of one as counts: see vpool_mark(). */
-enum { NAME = 129 };
+enum { NAME = VP_MARKS_NAME };
+#define NO_NAME "(no name)"
 
 /* Into UTF-8, as much as there is room for. */
 static const char *narrow(const wchar_t *wide, char name[NAME]) {
@@ -102,11 +99,8 @@ static void *register_name(const char *name) {
     if (!name)
         return NULL;
     vp_lock_take(&registered_lock);
-    if (!registered.names) {
-        void *mem = mmap(NULL, sizeof(*registered.names) * REGISTERED, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        registered.names = mem == MAP_FAILED ? NULL : mem;
-    }
+    if (!registered.names)
+        registered.names = vp_os_take_sparse(sizeof(*registered.names) * REGISTERED);
     for (unsigned i = 0; i < registered.count && !kept; i++) {
         if (strncmp(registered.names[i], name, NAME - 1) == 0)
             kept = registered.names[i];
@@ -126,104 +120,71 @@ static const char *name_of(const struct nvtx_attributes *a, char name[NAME]) {
         else if (a->message_type == MESSAGE_ASCII || a->message_type == MESSAGE_REGISTERED)
             text = a->message;
     }
-    return text && *text ? text : "(no name)";
+    return text && *text ? text : NO_NAME;
 }
 
 /* ---- what NVTX calls ---- */
 
-static void mark_a(const char *message) {
-    vpool_mark(message);
+/* A range without a name is one all the same: its end will come. */
+static const char *name_or_none(const char *name) {
+    return name && *name ? name : NO_NAME;
 }
 
-static void mark_w(const wchar_t *message) {
-    char name[NAME];
-
-    vpool_mark(narrow(message, name));
+static void mark(const char *name) {
+    vpool_mark(name);
 }
 
-static void mark_ex(const struct nvtx_attributes *a) {
-    char name[NAME];
-
-    vpool_mark(name_of(a, name));
+static int push(const char *name) {
+    return vpool_range_push(name_or_none(name));
 }
+
+/* Of the process: one thread may start it, and another end it. */
+static uint64_t start(const char *name) {
+    return vp_marks_start(name_or_none(name));
+}
+
+/* Each of these is to be had with a name in ASCII, a wide one, and one among other attributes. */
+#define NAMED(result, call)                                                                                            \
+    static result call##_a(const char *name) {                                                                         \
+        return call(name);                                                                                             \
+    }                                                                                                                  \
+    static result call##_w(const wchar_t *wide) {                                                                      \
+        char name[NAME];                                                                                               \
+        return call(narrow(wide, name));                                                                               \
+    }                                                                                                                  \
+    static result call##_ex(const struct nvtx_attributes *attributes) {                                                \
+        char name[NAME];                                                                                               \
+        return call(name_of(attributes, name));                                                                        \
+    }
+NAMED(void, mark)
+NAMED(int, push)
+NAMED(uint64_t, start)
 
 static void domain_mark(void *domain, const struct nvtx_attributes *a) {
-    (void)domain;
     mark_ex(a);
-}
-
-/* A range without a name is one all the same: its end will come. */
-static int push_a(const char *message) {
-    return vpool_range_push(message && *message ? message : "(no name)");
-}
-
-static int push_w(const wchar_t *message) {
-    char name[NAME];
-
-    return push_a(narrow(message, name));
-}
-
-static int push_ex(const struct nvtx_attributes *a) {
-    char name[NAME];
-
-    return vpool_range_push(name_of(a, name));
 }
 
 static int domain_push(void *domain, const struct nvtx_attributes *a) {
     char name[NAME];
-
     return vp_marks_push(name_of(a, name), domain);
 }
 
-static int pop(void) {
-    return vpool_range_pop();
-}
-
-static int domain_pop(void *domain) {
-    return vp_marks_pop(domain);
-}
-
-/* Of the process: one thread may start it, and another end it. */
-static uint64_t start_a(const char *message) {
-    return vp_marks_start(message && *message ? message : "(no name)");
-}
-
-static uint64_t start_w(const wchar_t *message) {
-    char name[NAME];
-
-    return start_a(narrow(message, name));
-}
-
-static uint64_t start_ex(const struct nvtx_attributes *a) {
-    char name[NAME];
-
-    return vp_marks_start(name_of(a, name));
-}
-
 static uint64_t domain_start(void *domain, const struct nvtx_attributes *a) {
-    (void)domain;
     return start_ex(a);
 }
 
 static void domain_end(void *domain, uint64_t id) {
-    (void)domain;
     vp_marks_end(id);
 }
 
 static void *register_a(void *domain, const char *name) {
-    (void)domain;
     return register_name(name);
 }
 
 static void *register_w(void *domain, const wchar_t *wide) {
     char name[NAME];
 
-    (void)domain;
     return register_name(narrow(wide, name));
-}
-
-static void *domain_a(const char *name) {
-    return register_name(name);
 }
 
 static void *domain_w(const wchar_t *wide) {
@@ -267,17 +228,17 @@ static bool is_preloaded(void) {
     return found;
 }
 
-PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
-PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
+VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
+VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
     static const struct callback core[] = {
-        {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a},   {CORE_MARK_W, mark_w},    {CORE_PUSH_EX, push_ex},
-        {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w},   {CORE_POP, pop},          {CORE_START_EX, start_ex},
+        {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a},   {CORE_MARK_W, mark_w},       {CORE_PUSH_EX, push_ex},
+        {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w},   {CORE_POP, vpool_range_pop}, {CORE_START_EX, start_ex},
         {CORE_START_A, start_a}, {CORE_START_W, start_w}, {CORE_END, vp_marks_end},
     };
     static const struct callback core2[] = {
-        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push}, {CORE2_POP, domain_pop},
-        {CORE2_START_EX, domain_start}, {CORE2_END, domain_end},      {CORE2_REGISTER_A, register_a},
-        {CORE2_REGISTER_W, register_w}, {CORE2_DOMAIN_A, domain_a},   {CORE2_DOMAIN_W, domain_w},
+        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push},    {CORE2_POP, vp_marks_pop},
+        {CORE2_START_EX, domain_start}, {CORE2_END, domain_end},         {CORE2_REGISTER_A, register_a},
+        {CORE2_REGISTER_W, register_w}, {CORE2_DOMAIN_A, register_name}, {CORE2_DOMAIN_W, domain_w},
     };
     const struct nvtx_callbacks *callbacks;
 

@@ -4,21 +4,10 @@
 #include "make.h"
 #include "process/bare.h"
 
-CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
-    bool ours = vp_door_enter();
-    CUresult res = ours ? vp_api_address_range(base, size, ptr) : VP_NOT_OURS;
+/* Where the pool has no answer, the driver is not to take freed memory for live. */
+static CUresult asked(CUresult res, CUdeviceptr *ptr) {
     if (res == VP_NOT_OURS)
-        res = VP_REAL(cuMemGetAddressRange_v2)(base, size, ours ? vp_api_asked_address(ptr) : ptr);
-    vp_door_leave();
-    return res;
-}
-
-CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
-    bool ours = vp_door_enter();
-    CUresult res = ours ? vp_api_pointer_attribute(data, attribute, ptr) : VP_NOT_OURS;
-    if (res == VP_NOT_OURS)
-        res = VP_REAL(cuPointerGetAttribute)(data, attribute, ours ? vp_api_asked_address(ptr) : ptr);
-    vp_door_leave();
+        *ptr = vp_api_asked_address(*ptr);
     return res;
 }
 

@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_RUNTIME_H
-#define VP_RUNTIME_H
+#pragma once
 
 #define CUDA_ENABLE_DEPRECATED /* programs still call what is */
 #include <cuda_runtime_api.h>
@@ -12,5 +11,3 @@
 #define VP_DOOR_DECLARE(symbol, like, ...) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
 VP_DOORS_RUNTIME(VP_DOOR_DECLARE)
 #undef VP_DOOR_DECLARE
-
-#endif

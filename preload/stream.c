@@ -10,26 +10,8 @@
 #include "make.h"
 
 #define VP_MAKE_CAPTURE(symbol, like, ...)                                                                             \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        CUresult res;                                                                                                  \
-        bool ours = vp_door_enter();                                                                                   \
-        if (ours)                                                                                                      \
-            vp_api_capture_beginning(a);                                                                               \
-        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
-        if (ours)                                                                                                      \
-            vp_api_capture_began(a, res == CUDA_SUCCESS);                                                              \
-        vp_door_leave();                                                                                               \
-        return res;                                                                                                    \
-    }
-
-CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-    bool ours = vp_door_enter();
-    CUresult res = VP_REAL(cuStreamEndCapture)(stream, graph);
-    if (ours)
-        vp_api_capture_ended(stream);
-    vp_door_leave();
-    return res;
-}
+    VP_MAKE_BRACKETED(symbol, like, vp_api_capture_beginning(a), vp_api_capture_began(a, res == CUDA_SUCCESS),         \
+                      __VA_ARGS__)
 
 /* Waits for a value in memory, which anyone may write. */
 static void waits(void) {

@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_DOOR_TABLE_H
-#define VP_DOOR_TABLE_H
+#pragma once
 
 #include "doors_list.h"
 
@@ -48,5 +47,3 @@ extern const struct vp_door_table {
     void *driver[VP_DOOR_COUNT], *runtime[VP_RUNTIME_COUNT], *nccl[VP_NCCL_COUNT], *torch[VP_TORCH_SYMBOLS];
     void *dlsym, *dlvsym;
 } vp_door_table;
-
-#endif

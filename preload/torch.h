@@ -15,8 +15,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TORCH_H
-#define VP_TORCH_H
+#pragma once
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -85,5 +84,3 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
 static inline CUresult vp_torch_segment(CUdeviceptr *out, size_t size, const void *address) {
     return __builtin_expect(vp_adopt_bare, false) ? vp_torch_segment_now(out, size, address) : VP_NOT_OURS;
 }
-
-#endif

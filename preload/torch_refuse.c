@@ -5,9 +5,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include "base/log.h"
 #include "early.h"
 #include "process/process.h"
 

@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TORCH_STACK_H
-#define VP_TORCH_STACK_H
+#pragma once
 
 #include "process/bare.h"
 
@@ -37,5 +36,3 @@ static inline void vp_torch_hint_add(struct vp_torch_hints *hints, const struct 
  * remembered. The hints are used up. `*device` is the stream's, and untouched if that is unknown.
  */
 struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame, CUdevice *device);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BITS_H
-#define VP_BITS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ void vp_bits_add(struct vp_bits *b, size_t i);
 void vp_bits_remove(struct vp_bits *b, size_t i);
 /* The largest member that is `i` or less; SIZE_MAX: none. */
 size_t vp_bits_at_most(const struct vp_bits *b, size_t i);
-
-#endif

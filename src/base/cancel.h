@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_CANCEL_H
-#define VP_CANCEL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -35,5 +34,3 @@ static inline void vp_cancel_release(void) {
     if (held)
         pthread_setcancelstate(vp_cancel.before, NULL);
 }
-
-#endif

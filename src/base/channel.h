@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_CHANNEL_H
-#define VP_BASE_CHANNEL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ int vp_channel_wait(int fd);
  * up.
  */
 int vp_channel_receive(int fd, void *data, size_t bytes, int *fds, size_t *n);
-
-#endif

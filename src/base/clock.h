@@ -1,7 +1,6 @@
 /* The clock: nanoseconds that never go back, and cheap looks at it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_CLOCK_H
-#define VP_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -61,5 +60,3 @@ static inline uint64_t vp_clock_often(struct vp_clock *c) {
         c->last = ns;
     return c->last;
 }
-
-#endif

@@ -9,8 +9,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_CONFIG_H
-#define VP_BASE_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ void vp_config_read(char *text, const struct vp_config_reader *reader);
 int vp_config_load(const char *path, char text[VP_CONFIG_MOST]);
 /* What one of those errors means. */
 const char *vp_config_error(int err);
-
-#endif

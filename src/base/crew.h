@@ -2,12 +2,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_CREW_H
-#define VP_CREW_H
+#pragma once
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 enum { VP_CREW_MOST = 16 };
@@ -36,5 +34,3 @@ void vp_crew_each(struct vp_crew *crew, size_t bytes, vp_crew_share *share, void
 void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes);
 void vp_crew_store(struct vp_crew *crew, void *to, const void *from, size_t bytes);
 void vp_crew_stop(struct vp_crew *crew);
-
-#endif

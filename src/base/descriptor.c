@@ -27,20 +27,21 @@ int vp_descriptor_close(struct vp_descriptor *descriptor) {
     return ours && close(fd) < 0 ? -errno : 0;
 }
 
+int vp_descriptor_above_standard(int fd) {
+    if (fd < 0 || fd > STDERR_FILENO)
+        return fd;
+    int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), err = errno;
+    close(fd);
+    return higher < 0 ? -err : higher;
+}
+
 int vp_descriptor_reopen(struct vp_descriptor *descriptor, const char *path, int flags) {
     struct vp_descriptor again = *descriptor;
     int fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return -errno;
-    /* Where the program's standard descriptors are closed, it must not become one of them. */
-    if (fd <= STDERR_FILENO) {
-        again.fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        close(fd);
-    } else {
-        again.fd = fd;
-    }
-    if (again.fd < 0)
-        return -EMFILE;
+    if ((again.fd = vp_descriptor_above_standard(fd)) < 0)
+        return again.fd;
     if (!vp_descriptor_is_ours(&again)) {
         close(again.fd);
         return -ESTALE;

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_DESCRIPTOR_H
-#define VP_BASE_DESCRIPTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -24,7 +23,9 @@ bool vp_descriptor_is_ours(const struct vp_descriptor *descriptor);
 /* Closes what is ours, and nothing of the program's. 0 or a negative errno. */
 int vp_descriptor_close(struct vp_descriptor *descriptor);
 
+/* Where the program's standard descriptors are closed, ours must not become one of them: what the program writes there
+ * is for nobody. The same under a higher number then, or a negative errno; `fd` may be one already. */
+int vp_descriptor_above_standard(int fd);
+
 /* Opens the file anew by its path, which leads to the very same one still: 0, or a negative errno. */
 int vp_descriptor_reopen(struct vp_descriptor *descriptor, const char *path, int flags);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_GZIP_H
-#define VP_GZIP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ size_t vp_deflate_size(void);
  * most n + VP_DEFLATE_EXTRA, which `out` must have room for. `text` must have 16 readable bytes behind its
  * end. */
 size_t vp_deflate(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* How much memory the host has left for this process: the system's, and what its control groups let it have. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_BASE_HOST_MEMORY_H
-#define VP_BASE_HOST_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -11,5 +10,3 @@
  * tell. `root` is "" but in tests, where it is a folder with a `proc` and a `sys` of its own. Allocates nothing.
  */
 uint64_t vp_host_memory_room(const char *root);
-
-#endif

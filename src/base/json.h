@@ -12,8 +12,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_JSON_H
-#define VP_BASE_JSON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ void vp_json_bool(struct vp_json *json, const char *key, bool value);
 /* How many bytes the UTF-8 character at `at` has, or 0 where none begins there. Overlong forms, surrogates, controls
  * and what lies beyond U+10FFFF count as none, as JSON readers see it. */
 size_t vp_utf8_length(const unsigned char *at);
-
-#endif

@@ -1,7 +1,6 @@
 /* Intrusive doubly linked list. A head is a node that links to itself when the list is empty. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_LIST_H
-#define VP_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ static inline void vp_list_remove(struct vp_list *n) {
     n->next->prev = n->prev;
     vp_list_init(n);
 }
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_LOCK_H
-#define VP_LOCK_H
+#pragma once
 
 #include "base/thread_safety.h"
 
@@ -84,5 +83,3 @@ static inline void vp_lock_release(struct vp_lock *lock) {
         vp_lock_wake(lock);
     VP_LOCK_TSAN(post_unlock(lock, 0));
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_LOG_H
-#define VP_BASE_LOG_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -46,5 +45,3 @@ void vp_log_make_plain(char *text);
         if (!atomic_flag_test_and_set(&vp_said))                                                                       \
             vp_log(level, __VA_ARGS__);                                                                                \
     } while (0)
-
-#endif

@@ -5,98 +5,101 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_OPTIONS_H
-#define VP_BASE_OPTIONS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* One line per option: kind, field, variable, default, what is allowed, sentence. What is allowed and the
- * default are text, as the user reads and writes it; the parser reads them too.
+/* clang-format off */
+/* One line per option: kind, field, variable, default, what is allowed, sentence. What is allowed and the default are
+ * text, as the user reads and writes it; the parser reads them too.
  *
  *   BOOL     0 or 1 (also no, yes, off, on, false, true)
  *   INT      a whole number from 0 up; allowed as LOW..HIGH
  *   SIZE     bytes, with K, M, G or T behind (powers of 1024; KiB and KB are the same); allowed as LOW..HIGH
  *   SHARE    a SIZE, or up to 100 for that many percent; allowed as 0, LOW..HIGH, 1%..100%
- *   ENUM     one of the words allowed; the field holds its place in the list. Where 0 and 1 are among them, no, yes,
- * off, on, false and true mean the same STRING   anything FOREIGN  not read here: the variable is somebody else's,
- * known so that no one warns of it */
-#define VP_OPTIONS(X)                                                                                                  \
+ *   ENUM     one of the words allowed; the field holds its place in the list. Where 0 and 1 are among them, no, yes, off,
+ *            on, false and true mean the same
+ *   STRING   anything
+ *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it
+ */
+#define VP_OPTIONS(X) \
     X(STRING, config, "VPOOL_CONFIG", "/etc/vpool.conf", "FILE", \
-      "A file with options by program name, where the environment says nothing (vpool help config).")                                                     \
+      "A file with options by program name, where the environment says nothing (vpool help config).") \
     X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, stalloc, native", \
       "Who decides which bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its " \
-      "expandable segments (es), GMLake, STAlloc (by VPOOL_PLAN); or CUDA (counted only).")                        \
+      "expandable segments (es), GMLake, STAlloc (by VPOOL_PLAN); or CUDA (counted only).") \
     X(STRING, plan, "VPOOL_PLAN", "", "FILE, auto", \
       "Begin with what the last run has learnt, and write at exit what this one has: in FILE; auto: in a file for program, " \
-      "arguments, rank and device, in ~/.cache/vpool/plans. Under the stalloc policy, a file with places that vpool plan wrote.")                                                                  \
+      "arguments, rank and device, in ~/.cache/vpool/plans. Under the stalloc policy, a file with places that vpool plan wrote.") \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
-      "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).")                                                                   \
+      "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).") \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
-      "Records each allocation and free served, for vpool replay (%p in the name is the process id).")                                                             \
+      "Records each allocation and free served, for vpool replay (%p in the name is the process id).") \
     X(STRING, stacks, "VPOOL_STACKS", "", "SIZE, SIZE,native", \
       "Records who asked: the stack of each block of SIZE or more, and of smaller ones one for each SIZE bytes; with " \
-      "native, the native frames below Python's too.")                                                       \
+      "native, the native frames below Python's too.") \
     X(STRING, dump, "VPOOL_DUMP", "", "exit, oom, signal, every:SECONDS", \
-      "When a dump of the pool is written: a list of these words.")                                            \
+      "When a dump of the pool is written: a list of these words.") \
     X(STRING, dump_file, "VPOOL_DUMP_FILE", "vpool-%p-%n.txt", "FILE, FILE.json", \
-      "Where to: %p is the process id, %n the dump's number, %d the device (a file for each); .json: as JSON.")                                    \
+      "Where to: %p is the process id, %n the dump's number, %d the device (a file for each); .json: as JSON.") \
     X(ENUM, dump_signal, "VPOOL_DUMP_SIGNAL", "SIGUSR2", "SIGUSR2, SIGUSR1, SIGHUP, SIGQUIT", \
-      "The signal that asks for a dump, if the program has no handler for it.")                        \
+      "The signal that asks for a dump, if the program has no handler for it.") \
     X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \
-      "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.")                                                                         \
+      "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.") \
     X(BOOL, lend, "VPOOL_LEND", "1", "0, 1", \
-      "Give idle memory back when another process of the same user lacks it on the same device; 0 refuses.")                                                                         \
+      "Give idle memory back when another process of the same user lacks it on the same device; 0 refuses.") \
     X(ENUM, adopt, "VPOOL_ADOPT", "auto", "auto, bare, async, 0, 1", \
       "Set the variables by which JAX and TensorFlow hand their allocations over to CUDA, and what PyTorch does: it keeps " \
-      "its cache, in addresses that have memory where they are in use (bare), or hands over, too (async); 1 is auto.")                                                 \
+      "its cache, in addresses that have memory where they are in use (bare), or hands over, too (async); 1 is auto.") \
     X(BOOL, sync_free, "VPOOL_SYNC_FREE", "0", "0, 1", \
-      "Let cudaFree wait for the device, as plain CUDA does; CUDA_LAUNCH_BLOCKING=1 implies it.")                                                               \
+      "Let cudaFree wait for the device, as plain CUDA does; CUDA_LAUNCH_BLOCKING=1 implies it.") \
     X(ENUM, wait, "VPOOL_WAIT", "auto", "auto, early, late, never", \
-      "What waits for memory that another stream freed: the host, for a bounded time; the stream before growing, or when growing fails; or nobody.")                                                  \
+      "What waits for memory that another stream freed: the host, for a bounded time; the stream before growing, or when growing fails; or nobody.") \
     X(ENUM, log, "VPOOL_LOG", "warn", "quiet, warn, info, debug", \
-      "Which messages go to stderr.")                                                    \
+      "Which messages go to stderr.") \
     X(ENUM, ipc, "VPOOL_IPC", "auto", "auto, alone, share, native", \
       "Which of cudaMalloc's memory other processes may open (vpool help ipc): what lies alone in its physical memory " \
-      "(auto); all, kept apart (alone) or with what lies beside it (share); or cudaMalloc is left to CUDA (native).")                                                  \
-    X(SIZE, handle, "VPOOL_HANDLE", "256M", "64K..1G",                                                       \
-      "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less.")         \
+      "(auto); all, kept apart (alone) or with what lies beside it (share); or cudaMalloc is left to CUDA (native).") \
+    X(SIZE, handle, "VPOOL_HANDLE", "256M", "64K..1G", \
+      "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less.") \
     X(INT, slack, "VPOOL_SLACK", "5", "0..50", \
-      "Percent of the most that was alive which may be held above it for fewer driver calls, while the program's sizes do not repeat; 0: none.")                                                                       \
+      "Percent of the most that was alive which may be held above it for fewer driver calls, while the program's sizes do not repeat; 0: none.") \
     X(SIZE, va, "VPOOL_VA", "0", "0..64T", \
-      "First reservation of addresses on each device; 0 is automatic: 4T, halved while the driver refuses.")                                                                           \
+      "First reservation of addresses on each device; 0 is automatic: 4T, halved while the driver refuses.") \
     X(SHARE, limit, "VPOOL_LIMIT", "0", "0, 1M..64T, 1%..100%", \
-      "Most memory that the pool of a device may hold, also in percent of the device's; 0: all there is.")                                                      \
+      "Most memory that the pool of a device may hold, also in percent of the device's; 0: all there is.") \
     X(SHARE, spill, "VPOOL_SPILL", "0", "0, 1M..64T, 1%..100%", \
-      "Most memory of the host that large allocations may have where the device has no more, also in percent of the device's; 0: none.")                                                      \
+      "Most memory of the host that large allocations may have where the device has no more, also in percent of the device's; 0: none.") \
     X(SIZE, spill_test, "VPOOL_SPILL_TEST", "0", "0..64T", \
-      "For tests: allocations from this size on lie in the host's memory at once, within VPOOL_SPILL; 0: none.")                                                           \
+      "For tests: allocations from this size on lie in the host's memory at once, within VPOOL_SPILL; 0: none.") \
     X(INT, idle_trim, "VPOOL_IDLE_TRIM", "0", "0..86400", \
-      "Seconds after which memory that was not needed meanwhile goes back to the device; 0: never by time.")                                                            \
+      "Seconds after which memory that was not needed meanwhile goes back to the device; 0: never by time.") \
     X(BOOL, check, "VPOOL_CHECK", "0", "0, 1", \
-      "Verify the pool's invariants after each operation: very slow, for finding faults.")                                                                       \
+      "Verify the pool's invariants after each operation: very slow, for finding faults.") \
     X(BOOL, zero, "VPOOL_ZERO", "0", "0, 1", \
-      "Fill memory with zeros when it is handed out, for programs that lean on that.")                                                                         \
+      "Fill memory with zeros when it is handed out, for programs that lean on that.") \
     X(BOOL, poison, "VPOOL_POISON", "0", "0, 1", \
-      "Fill memory with a pattern when it is freed, and report what was written to afterwards; slow, for finding faults of the program.")                                                                     \
+      "Fill memory with a pattern when it is freed, and report what was written to afterwards; slow, for finding faults of the program.") \
     X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
-      "Pages that the vpmm policy maps in advance.")                                                        \
+      "Pages that the vpmm policy maps in advance.") \
     X(SIZE, bfc_max_split, "VPOOL_BFC_MAX_SPLIT", "0", "0..64T", \
-      "Blocks from this size on are not split by the bfc policy (PyTorch's max_split_size); 0: all are.")                                                     \
+      "Blocks from this size on are not split by the bfc policy (PyTorch's max_split_size); 0: all are.") \
     X(SIZE, gmlake_fragment, "VPOOL_GMLAKE_FRAGMENT", "512M", "0..64T", \
-      "Smaller requests are not stitched by the gmlake policy (GMLake's fragLimit).")                                              \
+      "Smaller requests are not stitched by the gmlake policy (GMLake's fragLimit).") \
     X(SIZE, gmlake_stitched, "VPOOL_GMLAKE_STITCHED", "1000G", "0..64T", \
-      "Bytes of addresses that stitched blocks of the gmlake policy may take (its autoGC); 0: any number.")                                             \
+      "Bytes of addresses that stitched blocks of the gmlake policy may take (its autoGC); 0: any number.") \
     X(FOREIGN, adopted, "VPOOL_ADOPTED", "", "", \
-      "Set by the library: what VPOOL_ADOPT has set, so that a child can take it back.")                                                                     \
+      "Set by the library: what VPOOL_ADOPT has set, so that a child can take it back.") \
     X(FOREIGN, first, "VPOOL_FIRST", "", "", \
-      "Set by the library: the first process of a run, which says so if it makes no use of CUDA.")                                                                         \
+      "Set by the library: the first process of a run, which says so if it makes no use of CUDA.") \
     X(FOREIGN, sim, "VPOOL_SIM", "", "", \
-      "Settings of the simulated driver.")                                                                             \
+      "Settings of the simulated driver.") \
     X(FOREIGN, cuda_headers, "VPOOL_CUDA_HEADERS", "", "auto, pypi, installed", \
       "Where the build takes CUDA's headers from.")
+/* clang-format on */
 
 /* The choices of the ENUM options, in the order of the table. Those of VPOOL_LOG are enum vp_log_level. */
 enum vp_policy_choice {
@@ -172,5 +175,3 @@ bool vp_options_size(const char **text, uint64_t *size);
 
 /* The values in force, line by line. */
 void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);
-
-#endif

@@ -5,9 +5,17 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-static void *map(size_t bytes) {
-    void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+static void *map_with(size_t bytes, int flags) {
+    void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     return mem == MAP_FAILED ? NULL : mem;
+}
+
+static void *map(size_t bytes) {
+    return map_with(bytes, 0);
+}
+
+void *vp_os_take_sparse(size_t bytes) {
+    return map_with(bytes, MAP_NORESERVE);
 }
 
 void *vp_os_take(size_t bytes) {

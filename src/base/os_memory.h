@@ -1,7 +1,6 @@
 /* Anonymous memory of our own, straight from the system. Thread-safe. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_PAGES_H
-#define VP_PAGES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,5 @@ enum { VP_HUGE = 2 << 20 };
 
 /* `bytes` of zeroed memory, or NULL; given back by munmap(). */
 void *vp_os_take(size_t bytes);
-
-#endif
+/* The same for a table of which most may never be used: the system keeps no memory back for it. */
+void *vp_os_take_sparse(size_t bytes);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/output.h"
 
+#include "base/descriptor.h"
 #include "base/os_memory.h"
 
 #include <errno.h>
@@ -102,16 +103,6 @@ static int follow(const char *path, int flags) {
     return -ELOOP;
 }
 
-/* Where the program's standard descriptors are closed, the file must not become one of them: what the program writes
- * there is for nobody. */
-static int above_standard(int fd) {
-    if (fd < 0 || fd > STDERR_FILENO)
-        return fd;
-    int higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), err = errno;
-    close(fd);
-    return higher < 0 ? -err : higher;
-}
-
 bool vp_output_is_own(const char *path) {
     return own_descriptor(path) >= 0;
 }
@@ -126,8 +117,8 @@ int vp_output_open(const char *path, int flags) {
     /* Emptied once it is known to be ours: not by open(2). */
     fd = open(path, with & ~O_TRUNC, 0644);
     if (fd < 0)
-        return errno == ELOOP ? above_standard(follow(path, with)) : -errno;
-    fd = above_standard(fd);
+        return errno == ELOOP ? vp_descriptor_above_standard(follow(path, with)) : -errno;
+    fd = vp_descriptor_above_standard(fd);
     if (fd < 0)
         return fd;
     int err = check(fd, path);
@@ -148,7 +139,7 @@ int vp_output_beside(const char *path, const char *ending, unsigned mode, char *
             return -ENAMETOOLONG;
         int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (fd >= 0) {
-            if ((fd = above_standard(fd)) < 0)
+            if ((fd = vp_descriptor_above_standard(fd)) < 0)
                 unlink(name);
             return fd;
         }
@@ -222,33 +213,23 @@ int vp_output_say(int fd, const char *bytes, size_t count) {
 
 /* ---- stderr ---- */
 
-static struct {
-    bool known, open;
-    dev_t dev;
-    ino_t ino;
-} at_start;
+static struct vp_descriptor at_start; /* of what was there then; none: it was closed */
+static bool know_start;
 
 void vp_output_know_stderr(void) {
-    struct stat about;
     const int place_errno = errno;
-    at_start.open = !fstat(STDERR_FILENO, &about);
-    if (at_start.open) {
-        at_start.dev = about.st_dev;
-        at_start.ino = about.st_ino;
-    }
-    at_start.known = true;
+    at_start = vp_descriptor_of(STDERR_FILENO);
+    know_start = true;
     errno = place_errno;
 }
 
 bool vp_output_is_stderr(void) {
     struct stat about;
-    if (!at_start.known)
+    if (!know_start || vp_descriptor_is_ours(&at_start))
         return true;
     if (fstat(STDERR_FILENO, &about) < 0)
         return false;
-    if (at_start.open && about.st_dev == at_start.dev && about.st_ino == at_start.ino)
-        return true;
-    if (S_ISREG(about.st_mode) && at_start.open)
+    if (S_ISREG(about.st_mode) && at_start.fd >= 0)
         return !about.st_nlink || (fcntl(STDERR_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY;
     return S_ISCHR(about.st_mode) || S_ISFIFO(about.st_mode);
 }

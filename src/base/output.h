@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_OUTPUT_H
-#define VP_BASE_OUTPUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ const char *vp_output_error(int err);
  */
 bool vp_output_is_stderr(void);
 void vp_output_know_stderr(void);
-
-#endif

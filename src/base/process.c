@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/process.h"
 
+#include "base/os_memory.h"
+
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -56,8 +58,7 @@ void vp_process_mark(void) {
     atomic_int *page = atomic_load(&vp_process_page);
     if (!page) {
         size_t size = (size_t)sysconf(_SC_PAGESIZE);
-        page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (page == MAP_FAILED)
+        if (!(page = vp_os_take(size)))
             return;
 #ifdef MADV_WIPEONFORK
         (void)madvise(page, size, MADV_WIPEONFORK);

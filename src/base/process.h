@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_PROCESS_H
-#define VP_BASE_PROCESS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -46,9 +45,3 @@ uint64_t vp_process_namespace(void);
  * its rank, as text. False, and "": it is alone, as far as is known. Allocates nothing.
  */
 bool vp_process_rank(char *rank, size_t room);
-
-/* What the others say of memory that one lacks: too little is idle there; they were asked, and what is left lies beside
- * what is live; they may give it some other time. */
-enum vp_lend_some { VP_LEND_NONE, VP_LEND_REFUSED, VP_LEND_LATER };
-
-#endif

@@ -5,7 +5,6 @@
 #include "base/os_memory.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 

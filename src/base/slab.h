@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_SLAB_H
-#define VP_SLAB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +22,8 @@ struct vp_slab {
     struct span *spans; /* taken from the system; freed by finish */
 };
 
+/* What vp_slab_init() makes, for a static one. */
+#define VP_SLAB(type) {.size = (sizeof(type) + 7) & ~(size_t)7}
 void vp_slab_init(struct vp_slab *s, size_t object_size);
 void vp_slab_finish(struct vp_slab *s);
 
@@ -37,5 +38,3 @@ void *vp_slab_alloc(struct vp_slab *s);
 /* The same as its last owner left it (at first: zeroed), but for the first word. */
 void *vp_slab_alloc_raw(struct vp_slab *s);
 void vp_slab_free(struct vp_slab *s, void *object);
-
-#endif

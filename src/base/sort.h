@@ -4,8 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_SORT_H
-#define VP_SORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ static inline __attribute__((always_inline)) void vp_sort(void *items, size_t si
         vp_heap_sink(items, size, left, 0, over, ctx);
     }
 }
-
-#endif

@@ -4,8 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TABLE_H
-#define VP_TABLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ void *vp_table_take(struct vp_table *t, uint64_t key);
 void *vp_table_slot(const struct vp_table *t, size_t i);
 /* Bytes of memory that it takes. */
 size_t vp_table_bytes(const struct vp_table *t);
-
-#endif

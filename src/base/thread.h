@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BASE_THREAD_H
-#define VP_BASE_THREAD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ uint64_t vp_thread_cpu_ns(uint64_t id);
 /* It has a CPU, or would run if it had one, or waits for a page; it does not sleep, has not ended, and is not stopped.
  * Reads /proc. False where that tells nothing. */
 bool vp_thread_is_ready(uint64_t id);
-
-#endif

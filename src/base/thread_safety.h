@@ -7,8 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_THREAD_SAFETY_H
-#define VP_THREAD_SAFETY_H
+#pragma once
 
 #if defined(__clang__)
 #define VP_THREAD_SAFETY(attribute) __attribute__((attribute))
@@ -20,7 +19,6 @@
 #define VP_LOCK_TYPE VP_THREAD_SAFETY(capability("mutex"))
 /* Data, not to be touched without the lock. */
 #define VP_GUARDED_BY(lock) VP_THREAD_SAFETY(guarded_by(lock))
-#define VP_PT_GUARDED_BY(lock) VP_THREAD_SAFETY(pt_guarded_by(lock))
 /* Functions: the caller holds the lock, and has it afterwards; or does not hold it, as the function takes it itself. */
 #define VP_REQUIRES(...) VP_THREAD_SAFETY(requires_capability(__VA_ARGS__))
 #define VP_EXCLUDES(...) VP_THREAD_SAFETY(locks_excluded(__VA_ARGS__))
@@ -31,5 +29,3 @@
 /* From here on the lock counts as held: what called has it, in a way that the analysis does not see. */
 #define VP_ASSERTS(...) VP_THREAD_SAFETY(assert_capability(__VA_ARGS__))
 #define VP_NOT_ANALYSED VP_THREAD_SAFETY(no_thread_safety_analysis)
-
-#endif

@@ -1,7 +1,6 @@
 /* Contexts: what is known of each, from when it is first seen until nothing names it any more. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_CONTEXT_H
-#define VP_CONTEXT_H
+#pragma once
 
 #include "base/list.h"
 #include "driver/driver.h"
@@ -79,5 +78,3 @@ void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx);
 /* Frees the timelines of dropped contexts that no point names any more: one by one in passing is too few where contexts
  * end and their streams were never destroyed. The structs of contexts go with their last ones. */
 void vp_context_tidy(struct vp_timelines *ls);
-
-#endif

@@ -1,7 +1,6 @@
 /* Fences: the sets of points that must be reached before bytes change hands. The rules are told in fence.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_FENCE_H
-#define VP_FENCE_H
+#pragma once
 
 #include "order/timeline.h"
 
@@ -72,5 +71,3 @@ bool vp_fence_host_waitable(const struct vp_fence *fence);
 int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct vp_timeline *timeline);
 /* The event of the first unmet point that is waitable, held until vp_event_put(); NULL if there is none. */
 struct vp_event *vp_fence_event(const struct vp_fence *fence);
-
-#endif

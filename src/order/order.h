@@ -1,8 +1,7 @@
 /* What the files of this folder share. Each calls only those whose sections come before its own; fence.c, ends.c and
  * cover.c stand on all of these. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_ORDER_PRIVATE_H
-#define VP_ORDER_PRIVATE_H
+#pragma once
 
 #include "order/fence.h"
 
@@ -117,5 +116,3 @@ void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timel
 /* Asks whether those contexts live whose streams capture, and whether these still do: a capture that ended unseen holds
  * up every barrier. */
 void vp_timelines_check_captures(struct vp_timelines *ls);
-
-#endif

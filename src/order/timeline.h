@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TIMELINE_H
-#define VP_TIMELINE_H
+#pragma once
 
 #include "base/slab.h"
 #include "base/table.h"
@@ -167,5 +166,3 @@ void vp_timelines_poll_for(struct vp_timelines *ls, uint64_t ns);
 /* The calling thread's capture mode, relaxed around our own driver calls; restore on every path. */
 CUstreamCaptureMode vp_capture_relax(const struct vp_timelines *ls);
 void vp_capture_restore(const struct vp_timelines *ls, CUstreamCaptureMode mode);
-
-#endif

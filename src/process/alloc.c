@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
-#include "base/cancel.h"
 #include "base/clock.h"
 #include "pool/bare/bare.h"
 #include "pool/giving.h"

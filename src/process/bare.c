@@ -77,11 +77,9 @@ struct traced {
 };
 
 static struct vp_table traced_blocks;
-static struct vp_slab traced_slab;
+static struct vp_slab traced_slab = VP_SLAB(struct traced);
 
 static void trace_used(struct vp_pool *pool, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
-    if (!traced_slab.size)
-        vp_slab_init(&traced_slab, sizeof(struct traced));
     struct traced *block = vp_table_get(&traced_blocks, ptr) || vp_table_reserve(&traced_blocks) < 0
                                ? NULL
                                : vp_slab_alloc(&traced_slab);

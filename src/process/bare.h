@@ -9,8 +9,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_BARE_H
-#define VP_PROCESS_BARE_H
+#pragma once
 
 #include "process/process.h"
 
@@ -57,5 +56,3 @@ CUresult vp_bare_pin(CUdeviceptr ptr, size_t size);
 
 /* Where the calling thread was promised room last, for a block that has yet to come; NULL: nowhere. */
 struct vp_bare *vp_bare_promised_to_caller(void);
-
-#endif

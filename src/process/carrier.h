@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_CARRIER_H
-#define VP_CARRIER_H
+#pragma once
 
 #include "base/crew.h"
 #include "memory/sleep.h"
@@ -42,5 +41,3 @@ int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file);
 /* Its contents are not wanted any more. A file goes. Memory may be had by the system, and if it is not, by the next
  * take. */
 void vp_arena_ease(struct vp_arena *arena);
-
-#endif

@@ -27,7 +27,6 @@ void vp_api_copied_between(void) {
 }
 
 void vp_copies_arrived(void *unused, struct vp_context *ctx) {
-    (void)unused;
     if (ctx->device < 0 || ctx->device >= VP_DEVICES)
         return;
     vp_state.used |= UINT64_C(1) << ctx->device;

@@ -8,7 +8,7 @@
 VP_NOT_ANALYSED /* what it takes, the next two let go */ void vp_api_fork_prepare(void) {
     if (vp_thread.inside)
         return;
-    vp_imports_fork_prepare();
+    vp_lock_take(&vp_imports_in_hand);
     vp_lock_take(&vp_library_lock);
     vp_watch.fork_prepare();
 }
@@ -18,7 +18,7 @@ VP_NOT_ANALYSED void vp_api_fork_parent(void) {
         return;
     vp_watch.fork_parent();
     vp_lock_release(&vp_library_lock);
-    vp_imports_fork_parent();
+    vp_lock_release(&vp_imports_in_hand);
 }
 
 /*

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,7 +11,7 @@ static struct vp_lock opening;
 
 /* Held while descriptors of another process's memory are open here: a child that is forked in between would keep that
  * memory. Not while an answer is waited for. Before the library's lock. */
-static struct vp_lock in_hand;
+struct vp_lock vp_imports_in_hand;
 
 /* Whoever is cancelled while it waits for another process would never let go. */
 static VP_ACQUIRES(opening) int begin_opening(void) {
@@ -27,7 +26,7 @@ static VP_RELEASES(opening) void end_opening(int cancel) {
     pthread_setcancelstate(cancel, NULL);
 }
 
-static struct vp_slab import_slab;
+static struct vp_slab import_slab = VP_SLAB(struct vp_import);
 static uint64_t opened;
 
 /* ---- look-ups, with the library's lock held ---- */
@@ -144,11 +143,11 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
         size_t n = VP_CHANNEL_FDS;
         if (!err)
             err = vp_channel_wait(fd);
-        vp_lock_take(&in_hand);
+        vp_lock_take(&vp_imports_in_hand);
         if (!err)
             err = vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
         if (err) {
-            vp_lock_release(&in_hand);
+            vp_lock_release(&vp_imports_in_hand);
             res = vp_ipc_unreachable(err, handle);
             break;
         }
@@ -161,7 +160,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
             res = map_some(&reply, fds, import, &mapped);
         while (n)
             close(fds[--n]);
-        vp_lock_release(&in_hand);
+        vp_lock_release(&vp_imports_in_hand);
     } while (!res && reply.left);
     close(fd);
     if (!res && mapped != import->bytes)
@@ -285,8 +284,6 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
         import->references++;
         *out = import->ptr;
     } else {
-        if (!import_slab.size)
-            vp_slab_init(&import_slab, sizeof(struct vp_import));
         import = vp_slab_alloc(&import_slab);
         res = import ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -375,15 +372,7 @@ void vp_imports_set_peers(CUdevice device, uint64_t peers) {
     }
 }
 
-VP_NOT_ANALYSED /* the next lets it go */ void vp_imports_fork_prepare(void) {
-    vp_lock_take(&in_hand);
-}
-
-VP_NOT_ANALYSED void vp_imports_fork_parent(void) {
-    vp_lock_release(&in_hand);
-}
-
 void vp_imports_fork_child(void) {
     vp_lock_reset(&opening);
-    vp_lock_reset(&in_hand);
+    vp_lock_reset(&vp_imports_in_hand);
 }

@@ -87,8 +87,7 @@ static void close_in_flight(void) {
     exporter.in_flight_count = 0;
 }
 
-/* Chunks of the block from the `done`th byte of their mapping on, as many as fit into one message. With the lock held.
- */
+/* Chunks of the block from the `done`th byte of their mapping on, as many as fit into one message. */
 static VP_LOCKED void fill_reply(const struct vp_ipc_request *ask, uint64_t done, struct vp_ipc_reply *reply) {
     struct vp_pool *pool = ask->device < VP_DEVICES ? vp_state.pools[ask->device] : NULL;
     struct vp_region *block = pool ? vp_pool_find(pool, ask->addr) : NULL;
@@ -170,7 +169,6 @@ static bool listens_still(void) {
 }
 
 static void *serve(void *unused) {
-    (void)unused;
     for (bool listens = listens_still(); listens;) {
         int client = vp_channel_accept(exporter.listener.fd);
         if (client == -EINVAL && vp_descriptor_is_ours(&exporter.listener))

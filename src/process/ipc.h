@@ -10,8 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_IPC_H
-#define VP_PROCESS_IPC_H
+#pragma once
 
 #include "process/state.h"
 #include "base/channel.h"
@@ -102,10 +101,6 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev);
 void vp_imports_drop_context(CUcontext ctx);
 /* From here on `peers`, one bit each, may touch what was opened on `device`, and no others. */
 void vp_imports_set_peers(CUdevice device, uint64_t peers);
-/* Around a fork: no descriptor of another process's memory stays open in the child. `prepare` comes before the
- * library's lock is taken. */
-void vp_imports_fork_prepare(void);
-void vp_imports_fork_parent(void);
+/* Taken around a fork, before the library's: no descriptor of another process's memory stays open in the child. */
+extern struct vp_lock vp_imports_in_hand;
 void vp_imports_fork_child(void);
-
-#endif

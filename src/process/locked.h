@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_LOCKED_H
-#define VP_PROCESS_LOCKED_H
+#pragma once
 
 #include "base/lock.h"
 #include "memory/chunk.h"
@@ -48,7 +47,6 @@ LOCKED(vp_context_tidy);
 LOCKED(vp_event_put);
 LOCKED(vp_fence_add_barrier);
 LOCKED(vp_fence_clear);
-LOCKED(vp_fence_settle_points);
 LOCKED(vp_timeline_capture);
 LOCKED(vp_timeline_captures);
 LOCKED(vp_timeline_destroying);
@@ -74,7 +72,6 @@ LOCKED(vp_sleep_release);
 LOCKED(vp_sleep_unmap);
 LOCKED(vp_sleep_wake);
 LOCKED(vp_spill_holds);
-LOCKED(vp_stream_store_drop);
 
 /* pool/ */
 LOCKED(vp_ahead_fitted);
@@ -92,13 +89,11 @@ LOCKED(vp_bare_pin_segment);
 LOCKED(vp_bare_unasked_left);
 LOCKED(vp_bare_unuse_locked);
 LOCKED(vp_bound_wait);
-LOCKED(vp_giving_freed_some);
 LOCKED(vp_giving_lend);
 LOCKED(vp_giving_settle);
 LOCKED(vp_giving_tick);
 LOCKED(vp_giving_trim);
 LOCKED(vp_learn_create);
-LOCKED(vp_parking_flush_busy);
 LOCKED(vp_parking_free_event);
 LOCKED(vp_pool_check);
 LOCKED(vp_pool_chunk_at);
@@ -126,6 +121,4 @@ LOCKED(vp_spill_settle);
 LOCKED(vp_throttle_alloc);
 
 #undef LOCKED
-#endif
-
 #endif

@@ -8,8 +8,6 @@
 
 #include "pool/parking.h"
 
-#include <errno.h>
-
 static struct vp_mempool *mempool_new(CUmemoryPool handle, CUdevice dev) {
     struct vp_mempool *mp = vp_slab_alloc(&vp_state.mempool_slab);
     if (!mp)
@@ -164,9 +162,7 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
 
 /* What a pool is, and how it is set, its handle in the driver knows. What it holds is here. */
 CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    if (attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        return VP_NOT_OURS;
-    if (!value)
+    if (!value || attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return VP_NOT_OURS;
     struct vp_mempool *mp = enter_with(pool);
     if (!mp)
@@ -264,10 +260,6 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
 
 /* ---- where the program waits on the host ---- */
 
-bool vp_api_sync_matters(void) {
-    return atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed) != 0;
-}
-
 /*
  * What the thresholds that the program has set leave idle on a device. The idle memory is everybody's: what one pool
  * would keep, another may have got. A pool whose threshold was never set has no say: CUDA's default would give
@@ -298,43 +290,21 @@ static VP_LOCKED void release_idle(void) {
     }
 }
 
-/* For the timeline, or all of the context; neither: for an event. */
-static VP_LOCKED void synchronized(const struct vp_context *ctx, struct vp_timeline *timeline) {
-    struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
-    release_idle();
-    vp_pressure_synchronized();
-    if (pool && pool->stricts)
-        vp_pool_synchronized(pool, timeline);
-}
-
-static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED /* it returns both ways */ bool enter_synchronized(void) {
-    if (!vp_enter())
-        return false;
-    if (!atomic_load(&vp_state.timelines.captures))
-        return true;
-    vp_leave();
-    return false;
-}
-
-void vp_api_stream_synchronized(CUstream stream) {
-    struct vp_timeline *timeline;
-    if (!enter_synchronized())
+void vp_api_synchronized(enum vp_waited what, CUstream stream) {
+    const struct vp_context *ctx = NULL;
+    struct vp_timeline *timeline = NULL;
+    if (!atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed) || !vp_enter())
         return;
-    bool known = !vp_timeline_get(&vp_state.timelines, stream, &timeline);
-    synchronized(known ? timeline->context : NULL, known ? timeline : NULL);
-    vp_leave();
-}
-
-void vp_api_context_synchronized(void) {
-    if (!enter_synchronized())
-        return;
-    synchronized(vp_context_current(&vp_state.timelines), NULL);
-    vp_leave();
-}
-
-void vp_api_event_synchronized(void) {
-    if (!enter_synchronized())
-        return;
-    synchronized(NULL, NULL);
+    if (!atomic_load(&vp_state.timelines.captures)) {
+        if (what == VP_WAITED_CONTEXT)
+            ctx = vp_context_current(&vp_state.timelines);
+        else if (what == VP_WAITED_STREAM && !vp_timeline_get(&vp_state.timelines, stream, &timeline))
+            ctx = timeline->context;
+        release_idle();
+        vp_pressure_synchronized();
+        struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
+        if (pool && pool->stricts)
+            vp_pool_synchronized(pool, timeline);
+    }
     vp_leave();
 }

@@ -49,7 +49,7 @@ static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
         .check = o->check,
         .account = vp_mempool_account,
         .dropped = dropped,
-        .limit = vp_pressure_limit(dev),
+        .limit = vp_pressure_share(dev, o->limit, "VPOOL_LIMIT"),
         .split_most = o->bfc_max_split,
         .stitch_least = o->gmlake_fragment,
         .stitched_most = o->gmlake_stitched,
@@ -82,14 +82,12 @@ static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
 
 static VP_LOCKED void closing(void *user, struct vp_timeline *timeline) {
     struct vp_pool *pool = vp_state.pools[timeline->context->device];
-    (void)user;
     if (pool)
         vp_pool_close_timeline(pool, timeline);
 }
 
 static VP_LOCKED void forget_timeline(void *user, struct vp_timeline *timeline) {
     struct vp_pool *pool = vp_state.pools[timeline->context->device];
-    (void)user;
     if (pool)
         vp_pool_drop_timeline(pool, timeline);
 }
@@ -134,9 +132,8 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
         announce();
         vp_watch.opening();
         err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
-        if (!err) {
+        if (!err)
             init();
-        }
         atomic_store_explicit(&vp_copies_matter, false, memory_order_relaxed);
         atomic_store_explicit(&vp_state.phase, err ? VP_REFUSED : VP_OPEN, memory_order_release);
     }

@@ -20,15 +20,11 @@
 #include "base/os_memory.h"
 #include "pool/learnt/ahead.h"
 #include "pool/bound.h"
-#include "pool/parking.h"
 #include "process/carrier.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <vpool.h>
-
-#define PUBLIC __attribute__((visibility("default")))
 
 /* How long the device may take to be done with what is queued, unless the caller says otherwise. */
 enum { WAIT_MS = 10000 };
@@ -222,7 +218,7 @@ static VP_LOCKED int pause_locked(struct vp_pool *pool, const struct vpool_pause
 /* The first version of the struct ends here. */
 static const size_t PAUSE_LEAST = offsetof(struct vpool_pause, reason) + sizeof(const char *);
 
-PUBLIC int vpool_pause_with(int device, struct vpool_pause *how) {
+VP_PUBLIC int vpool_pause_with(int device, struct vpool_pause *how) {
     const char *reason = NULL;
     int err = -ENODEV;
     if (device < 0 || device >= VP_DEVICES || !how || how->size < PAUSE_LEAST || how->contents < VPOOL_KEEP ||
@@ -237,7 +233,7 @@ PUBLIC int vpool_pause_with(int device, struct vpool_pause *how) {
     return err;
 }
 
-PUBLIC int vpool_pause(int device) {
+VP_PUBLIC int vpool_pause(int device) {
     struct vpool_pause how = {.size = sizeof how};
     return vpool_pause_with(device, &how);
 }
@@ -278,7 +274,7 @@ static VP_LOCKED int wake(struct vp_pool *pool, struct paused *p) {
     return err;
 }
 
-PUBLIC int vpool_resume(int device) {
+VP_PUBLIC int vpool_resume(int device) {
     int err = -ENODEV;
     if (device < 0 || device >= VP_DEVICES)
         return -EINVAL;

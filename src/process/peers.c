@@ -18,24 +18,6 @@ int vp_peers_update(CUdevice dev) {
     return err;
 }
 
-bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block) {
-    const struct vp_mempool *mp = block->owner;
-    const struct vp_peer *peer;
-    if (ctx->device == pool->mem.device)
-        return true;
-    if (!block->sync)
-        return mp && mp->access >> ctx->device & 1;
-    vp_list_each(peer, &vp_state.peers, link)
-        if (peer->from == ctx && peer->to == block->context)
-            return true;
-    return false;
-}
-
-static void remove_peer(struct vp_peer *peer) {
-    vp_list_remove(&peer->link);
-    vp_slab_free(&vp_state.peer_slab, peer);
-}
-
 static struct vp_peer *find(const struct vp_context *from, const struct vp_context *to) {
     struct vp_peer *peer;
     vp_list_each(peer, &vp_state.peers, link)
@@ -44,8 +26,23 @@ static struct vp_peer *find(const struct vp_context *from, const struct vp_conte
     return NULL;
 }
 
-static void still_open(CUdevice dev) {
-    vp_log(VP_LOG_WARN, "access to the memory of device %d could not be taken back", (int)dev);
+bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block) {
+    const struct vp_mempool *mp = block->owner;
+    if (ctx->device == pool->mem.device)
+        return true;
+    return block->sync ? find(ctx, block->context) != NULL : mp && mp->access >> ctx->device & 1;
+}
+
+static void remove_peer(struct vp_peer *peer) {
+    vp_list_remove(&peer->link);
+    vp_slab_free(&vp_state.peer_slab, peer);
+}
+
+static VP_LOCKED void withdraw(struct vp_peer *peer) {
+    const CUdevice dev = peer->to->device;
+    remove_peer(peer);
+    if (vp_peers_update(dev))
+        vp_log(VP_LOG_WARN, "access to the memory of device %d could not be taken back", (int)dev);
 }
 
 CUresult vp_api_peer_enabled(CUcontext handle) {
@@ -75,21 +72,14 @@ void vp_api_peer_disabled(CUcontext handle) {
     const struct vp_context *from = vp_context_current(&vp_state.timelines),
                             *to = vp_context_get(&vp_state.timelines, handle);
     struct vp_peer *peer = from && to ? find(from, to) : NULL;
-    if (peer) {
-        remove_peer(peer);
-        if (vp_peers_update(to->device))
-            still_open(to->device);
-    }
+    if (peer)
+        withdraw(peer);
     vp_leave();
 }
 
 void vp_peers_forget(const struct vp_context *ctx) {
     struct vp_peer *peer, *next;
     vp_list_each_safe(peer, next, &vp_state.peers, link)
-        if (peer->from == ctx || peer->to == ctx) {
-            CUdevice dev = peer->to->device;
-            remove_peer(peer);
-            if (vp_peers_update(dev))
-                still_open(dev);
-        }
+        if (peer->from == ctx || peer->to == ctx)
+            withdraw(peer);
 }

@@ -41,7 +41,7 @@ struct record {
 
 enum { HEADS = 4096 };
 static struct record *heads[HEADS];
-static struct vp_slab slab;
+static struct vp_slab slab = VP_SLAB(struct record);
 static size_t records, sweep_at = 1 << 16;
 
 static struct record **head_of(uint64_t birth) {
@@ -49,10 +49,6 @@ static struct record **head_of(uint64_t birth) {
 }
 
 static struct record *record_new(const struct record *like) {
-    static bool ready;
-    if (!ready)
-        vp_slab_init(&slab, sizeof(struct record));
-    ready = true;
     struct record *rec = vp_slab_alloc(&slab);
     if (!rec)
         return NULL;
@@ -173,10 +169,9 @@ static struct window {
     const struct vp_context *ctx;
     struct window *next;
 } *idle_windows;
-static struct vp_slab window_slab;
+static struct vp_slab window_slab = VP_SLAB(struct window);
 
 static struct window *window_take(const struct vp_context *ctx) {
-    static bool ready;
     void *words = NULL;
     for (struct window **link = &idle_windows; *link; link = &(*link)->next)
         if ((*link)->ctx == ctx) {
@@ -184,9 +179,6 @@ static struct window *window_take(const struct vp_context *ctx) {
             *link = w->next;
             return w;
         }
-    if (!ready)
-        vp_slab_init(&window_slab, sizeof(struct window));
-    ready = true;
     struct window *w = vp_slab_alloc(&window_slab);
     if (!w || !vp_state.drv.cuMemHostAlloc || !vp_state.drv.cuMemcpyDtoHAsync_v2 ||
         vp_state.drv.cuMemHostAlloc(&words, WINDOW, CU_MEMHOSTALLOC_PORTABLE)) {

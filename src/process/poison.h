@@ -10,8 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_POISON_H
-#define VP_POISON_H
+#pragma once
 
 #include "process/state.h"
 
@@ -31,5 +30,3 @@ struct vp_poison_counts {
     uint64_t written_blocks;                 /* freed, and written to afterwards */
 };
 extern struct vp_poison_counts vp_poison_counts;
-
-#endif

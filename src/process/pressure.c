@@ -27,10 +27,6 @@ size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option) {
     return total / 100 * share;
 }
 
-size_t vp_pressure_limit(CUdevice dev) {
-    return vp_pressure_share(dev, vp_options()->limit, "VPOOL_LIMIT");
-}
-
 /* ---- by itself ---- */
 
 void vp_pressure_remember(bool due) {
@@ -74,7 +70,6 @@ void vp_pressure_stop(void) {
 }
 
 static void *watch(void *unused) {
-    (void)unused;
     for (;;) {
         nanosleep(&(struct timespec){.tv_sec = (time_t)vp_options()->idle_trim}, NULL);
         if (!vp_enter())

@@ -10,8 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_H
-#define VP_PROCESS_H
+#pragma once
 
 #include <cuda.h>
 #include <stdatomic.h>
@@ -178,12 +177,10 @@ CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep);
 CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count);
 
-/* After the program has waited on the host, if vp_api_sync_matters(). Memory above a release threshold that the program
- * has set goes back then, and pools without opportunistic reuse may use what that has freed. */
-bool vp_api_sync_matters(void);
-void vp_api_stream_synchronized(CUstream stream);
-void vp_api_context_synchronized(void);
-void vp_api_event_synchronized(void);
+/* After the program has waited on the host, for a context, a stream or an event. Memory above a release threshold that
+ * the program has set goes back then, and pools without opportunistic reuse may use what that has freed. */
+enum vp_waited { VP_WAITED_CONTEXT, VP_WAITED_STREAM, VP_WAITED_EVENT };
+void vp_api_synchronized(enum vp_waited what, CUstream stream);
 
 /* The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore,
  * stream-memory wait): policies that let streams wait early do so no more. `why` is a string constant for the log. */
@@ -209,5 +206,3 @@ void vp_api_fork_prepare(void);
 void vp_api_fork_parent(void);
 void vp_api_fork_child(void);
 void vp_api_exit(void);
-
-#endif

@@ -1,4 +1,4 @@
-/* The functions of include/vpool.h. */
+/* The functions of include/vpool.h, but for those that watch/ has: marks, ranges, snapshots. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/poison.h"
 
@@ -8,16 +8,14 @@
 #include <string.h>
 #include <vpool.h>
 
-#define PUBLIC __attribute__((visibility("default")))
-
 /* The first version of the struct ends here: no caller can know a smaller one. */
 static const size_t STATS_LEAST = offsetof(struct vpool_stats, driver_ns) + sizeof(uint64_t);
 
-PUBLIC const char *vpool_version(void) {
+VP_PUBLIC const char *vpool_version(void) {
     return VP_VERSION;
 }
 
-PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
+VP_PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
     if (!stats || stats->size < STATS_LEAST || device < 0 || device >= VP_DEVICES)
         return -EINVAL;
     if (!vp_enter())
@@ -56,40 +54,7 @@ PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
     return pool ? 0 : -ENODEV;
 }
 
-PUBLIC int vpool_mark(const char *name) {
-    if (!name || !*name)
-        return -EINVAL;
-    return vp_watch.mark(name);
-}
-
-/* For a policy that knows the program's modules. */
-static void tell_range(const char *name, int depth) {
-    const struct vp_policy *policy = vp_policy_chosen();
-    if (depth < 0 || !policy || !policy->range || !vp_enter())
-        return;
-    vp_pools_each(pool) pool->policy->range(pool, name, (uint64_t)pthread_self(), (unsigned)depth);
-    vp_leave();
-}
-
-PUBLIC int vpool_range_push(const char *name) {
-    int depth = name && *name ? vp_watch.range_push(name) : -EINVAL;
-    tell_range(name, depth);
-    return depth;
-}
-
-PUBLIC int vpool_range_pop(void) {
-    int depth = vp_watch.range_pop();
-    tell_range(NULL, depth);
-    return depth;
-}
-
-PUBLIC int vpool_snapshot(int fd) {
-    if (fd < 0)
-        return -EINVAL;
-    return vp_api_ready() ? vp_watch.dump(fd) : -ENODEV;
-}
-
-PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
+VP_PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
     int64_t given = -ENODEV;
     if (device < 0 || device >= VP_DEVICES)
         return -EINVAL;

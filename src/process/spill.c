@@ -154,6 +154,5 @@ int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, stru
 
 void vp_spill_freed(struct vp_pool *pool) {
     vp_copies_update();
-    if (vp_spill_settle(pool)) /* when the program next synchronises */
-        atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_GIVING);
+    vp_pressure_remember(vp_spill_settle(pool));
 }

@@ -1,22 +1,23 @@
 /* VPOOL_SPILL: growth in the host's memory, where the device and all that is idle have no more. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_PROCESS_SPILL_H
-#define VP_PROCESS_SPILL_H
+#pragma once
 
 #include "process/state.h"
 
 /* X(name, why): why a request was not served so. */
-#define VP_SPILL_REFUSALS(X)                                                                                           \
-    X(small, "it asks for no more than 32 MiB")                                                                                                                  \
-    X(capturing, "a stream captures")                                                                                                                  \
-    X(exported, "memory was exported to another process")                                                                                                                  \
-    X(registered, "memory was registered with a network or another library, or shown to it as a file")                                                                                                                  \
-    X(multicast, "memory was bound to a multicast object")                                                                                                                  \
-    X(peers, "another device may touch the memory, or cannot")                                                                                                                  \
-    X(limit, "VPOOL_SPILL is used up")                                                                                                                  \
-    X(host, "the host, or a control group, has too little memory left")                                                                                                                  \
-    X(driver, "the driver gives no memory of the host")                                                                                                                  \
+/* clang-format off */
+#define VP_SPILL_REFUSALS(X) \
+    X(small, "it asks for no more than 32 MiB") \
+    X(capturing, "a stream captures") \
+    X(exported, "memory was exported to another process") \
+    X(registered, "memory was registered with a network or another library, or shown to it as a file") \
+    X(multicast, "memory was bound to a multicast object") \
+    X(peers, "another device may touch the memory, or cannot") \
+    X(limit, "VPOOL_SPILL is used up") \
+    X(host, "the host, or a control group, has too little memory left") \
+    X(driver, "the driver gives no memory of the host") \
     X(unsupported, "the device, or the policy, has no memory of the host")
+/* clang-format on */
 
 enum vp_spill_refusal {
 #define VP_SPILL_ENUM(name, why) VP_SPILL_##name,
@@ -38,5 +39,3 @@ int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, stru
 bool vp_spill_is_due(struct vp_pool *pool, size_t asked) VP_LOCKED;
 /* A block that was spilled is free. */
 void vp_spill_freed(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
-
-#endif

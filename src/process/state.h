@@ -1,7 +1,6 @@
 /* The one state of the library, and what the files of this layer share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_PROCESS_STATE_H
-#define VP_PROCESS_STATE_H
+#pragma once
 
 #include "process/locked.h"
 #include "process/process.h"
@@ -17,6 +16,9 @@
 #include <pthread.h>
 
 enum { VP_DEVICES = 64 };
+
+/* For the functions of include/vpool.h. */
+#define VP_PUBLIC __attribute__((visibility("default")))
 
 /* Memory pools with a threshold, or that do not reuse what they happen to see free; idle memory that is to go back. */
 enum { VP_SYNC_POOLS = 1, VP_SYNC_GIVING = 2 };
@@ -241,7 +243,7 @@ bool vp_borrow_held_back(struct vp_pool *pool, unsigned *seen) VP_LOCKED __attri
 
 /* ---- ties.c ---- */
 
-/* With the lock held: something that is not ours is about to be freed. */
+/* Something that is not ours is about to be freed. */
 void vp_ties_freed(CUdeviceptr ptr) VP_LOCKED;
 
 /* ---- capture.c, context.c, stream.c ---- */
@@ -285,10 +287,8 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) VP_UNLOCKED;
 void vp_fast_know(CUstream stream, CUmemoryPool pool, const struct vp_timeline *timeline,
                   const struct vp_mempool *mp) VP_LOCKED;
 
-/* pressure.c: VPOOL_LIMIT of a device in bytes, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM says
- * so; gives back what was idle since the last call (with the lock held). */
-size_t vp_pressure_limit(CUdevice dev);
-/* A SHARE option in bytes, of a device. */
+/* pressure.c: a SHARE option in bytes, of a device, 0 for none; begins to watch for idle memory, if VPOOL_IDLE_TRIM
+ * says so; gives back what was idle since the last call. */
 size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option);
 void vp_pressure_start(void);
 void vp_pressure_tick(void) VP_LOCKED;
@@ -304,5 +304,3 @@ void vp_pressure_stop(void);
 const struct vp_policy *vp_policy_chosen(void);
 /* Its name in VPOOL_POLICY. */
 const char *vp_policy_name(void);
-
-#endif

@@ -66,7 +66,6 @@ static __thread struct {
 } own __attribute__((tls_model("initial-exec")));
 
 static void thread_ends(void *unused) {
-    (void)unused;
     own.told = false;
     if (!vp_enter())
         return;
@@ -85,7 +84,6 @@ void vp_threads_init(void) {
 }
 
 struct vp_list *vp_thread_streams(void *user) {
-    (void)user;
     if (!ends.made)
         return NULL;
     if (!own.streams) {

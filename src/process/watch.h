@@ -3,11 +3,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PROCESS_WATCH_H
-#define VP_PROCESS_WATCH_H
+#pragma once
 
-#include "base/process.h"
 #include "pool/pool.h"
+
+/* What the others say of memory that one lacks: too little is idle there; they were asked, and what is left lies beside
+ * what is live; they may give it some other time. */
+enum vp_lend_some { VP_LEND_NONE, VP_LEND_REFUSED, VP_LEND_LATER };
 
 struct vp_watch {
     void (*opening)(void);
@@ -21,14 +23,8 @@ struct vp_watch {
     /* The stack of a block that is alive, 0 for none; and the log is told of it, without the lock. */
     uint32_t (*stack_of)(CUdevice device, uint64_t serial);
     void (*tell_stack)(uint32_t stack);
-    /* The program's own marks and ranges: as the functions of include/vpool.h. */
-    int (*mark)(const char *name);
-    int (*range_push)(const char *name);
-    int (*range_pop)(void);
     /* Without the lock: an allocation failed, on the timeline of that id (0: cudaMalloc). */
     void (*out_of_memory)(CUdevice device, size_t asked, uint64_t timeline_id);
-    /* Without the lock: a dump as JSON, into an open file. 0 or a negative errno. */
-    int (*dump)(int fd);
     /* Without the lock: as vp_lend_borrow(). */
     uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some);
     /* May the pools take more of the devices? No: another process is about to be brought back, and needs it. */
@@ -42,5 +38,3 @@ struct vp_watch {
 };
 
 extern const struct vp_watch vp_watch;
-
-#endif

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <vpool.h>
 
 /* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the
  * rest here. */
@@ -74,38 +75,30 @@ void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wro
 }
 
 /* Held while what is wanted is read for the first time. */
-static struct vp_lock plan_lock;
+struct vp_lock vp_dump_plan_guard;
 
 const struct vp_dump_plan *vp_dump_plan(void) {
     static struct vp_dump_plan plan;
     static bool read;
     const char *wrong = NULL;
-    vp_lock_take(&plan_lock);
+    vp_lock_take(&vp_dump_plan_guard);
     if (!read)
         vp_dump_parse(vp_options()->dump, &plan, &wrong);
     read = true;
-    vp_lock_release(&plan_lock);
+    vp_lock_release(&vp_dump_plan_guard);
     if (wrong)
         vp_log(VP_LOG_WARN, "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS); it is left out",
                (int)strcspn(wrong, ", "), wrong);
     return &plan;
 }
 
-int vp_dump_signal(void) {
-    static const int numbers[] = {[VP_DUMP_SIGUSR2] = SIGUSR2,
-                                  [VP_DUMP_SIGUSR1] = SIGUSR1,
-                                  [VP_DUMP_SIGHUP] = SIGHUP,
-                                  [VP_DUMP_SIGQUIT] = SIGQUIT};
-    return numbers[vp_options()->dump_signal];
-}
-
 /* glibc tells names by number only from 2.32 on. */
-const char *vp_dump_signal_name(void) {
-    static const char *const names[] = {[VP_DUMP_SIGUSR2] = "SIGUSR2",
-                                        [VP_DUMP_SIGUSR1] = "SIGUSR1",
-                                        [VP_DUMP_SIGHUP] = "SIGHUP",
-                                        [VP_DUMP_SIGQUIT] = "SIGQUIT"};
-    return names[vp_options()->dump_signal];
+struct vp_dump_signal vp_dump_signal(void) {
+    static const struct vp_dump_signal signals[] = {[VP_DUMP_SIGUSR2] = {SIGUSR2, "SIGUSR2"},
+                                                    [VP_DUMP_SIGUSR1] = {SIGUSR1, "SIGUSR1"},
+                                                    [VP_DUMP_SIGHUP] = {SIGHUP, "SIGHUP"},
+                                                    [VP_DUMP_SIGQUIT] = {SIGQUIT, "SIGQUIT"}};
+    return signals[vp_options()->dump_signal];
 }
 
 /* ---- files ---- */
@@ -184,7 +177,6 @@ void vp_dump_write(struct vp_dump *dump) {
             write_one(dump, dump->device[i].snap.device);
 }
 
-/* With the lock. */
 static VP_REQUIRES(vp_dump_guard) void make(enum vp_dump_reason reason) {
     struct vp_dump *dump = vp_dump_take(reason, NULL);
     if (dump)
@@ -201,8 +193,10 @@ void vp_dump_make(enum vp_dump_reason reason) {
     errno = kept_errno;
 }
 
-int vp_dump_to(int fd) {
+VP_PUBLIC int vpool_snapshot(int fd) {
     int err = -ENODEV;
+    if (fd < 0)
+        return -EINVAL;
     if (!vp_api_ready())
         return err;
     if (!vp_dump_lock())
@@ -281,9 +275,4 @@ VP_NOT_ANALYSED void vp_dump_end(void) {
     vp_dump_answer();
     vp_dump_make(VP_DUMP_EXIT);
     (void)vp_lock_for_a_while(&vp_dump_guard);
-}
-
-void vp_dump_fork_child(void) {
-    vp_lock_reset(&plan_lock);
-    vp_lock_reset(&vp_dump_guard);
 }

@@ -6,13 +6,11 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_DUMP_H
-#define VP_DUMP_H
+#pragma once
 
 #include "base/lock.h"
 #include "process/process.h"
 #include "watch/plans.h"
-#include "watch/say.h"
 #include "watch/snapshot.h"
 
 #include <stdatomic.h>
@@ -32,9 +30,12 @@ struct vp_dump_plan {
 void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong);
 /* That of this process, read at the first call; the wrong words are told then. Thread-safe. */
 const struct vp_dump_plan *vp_dump_plan(void);
-/* The number of the signal that VPOOL_DUMP_SIGNAL names. */
-int vp_dump_signal(void);
-const char *vp_dump_signal_name(void);
+/* The signal that VPOOL_DUMP_SIGNAL names. */
+struct vp_dump_signal {
+    int number;
+    const char *name;
+};
+struct vp_dump_signal vp_dump_signal(void);
 
 /* ---- what ---- */
 
@@ -86,10 +87,6 @@ size_t vp_dump_largest(const struct vp_dump_device *d);
 /* Takes and writes one, if VPOOL_DUMP has this reason. Not from a signal handler. */
 void vp_dump_make(enum vp_dump_reason reason);
 
-/* Takes one whatever VPOOL_DUMP says, and writes it into an open file as JSON. 0; -ENODEV: there is nothing to tell;
- * -EBUSY: no lock within a second; or what writing said. */
-int vp_dump_to(int fd);
-
 /* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the process's end.
  */
 void vp_dump_ask(void);
@@ -102,12 +99,10 @@ bool vp_dump_wait(const struct timespec *until);
  * might be the program's own. NULL: there is none any more.
  */
 void vp_dump_hear(atomic_uint_least32_t *word);
-/* From here on that thread is there. */
-void vp_dump_begin(void);
 
 /* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second
  * at most. */
-extern struct vp_lock vp_dump_guard;
+extern struct vp_lock vp_dump_guard, vp_dump_plan_guard;
 bool vp_dump_lock(void) VP_TRIES(vp_dump_guard);
 /* Writes the file or files. What goes wrong is told once. */
 void vp_dump_write(struct vp_dump *dump) VP_REQUIRES(vp_dump_guard);
@@ -116,7 +111,6 @@ void vp_dump_unlock(void) VP_RELEASES(vp_dump_guard);
 /* One that was asked for and not made yet, and the last, if it is wanted; waits at most a second for one under way.
  * None is made from here on. */
 void vp_dump_end(void);
-void vp_dump_fork_child(void);
 
 /* ---- dump_write.c: into an open file; `device` -1: all. 0 or a negative errno ---- */
 
@@ -130,5 +124,3 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd);
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id);
 /* The process ends: how many more there were. */
 void vp_oom_end(void);
-
-#endif

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
+#include "base/os_memory.h"
 #include "watch/watch.h"
 
 #include <errno.h>
@@ -37,15 +38,14 @@ static VP_LOCKED int take_all(struct vp_dump *dump, const struct vp_dump_request
     return 0;
 }
 
-/* Under the lock. */
 static VP_LOCKED struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
     size_t pools = 0;
     uint64_t passed = 0;
     vp_pools_each(pool) pools++;
     size_t bytes = sizeof(struct vp_dump) + pools * sizeof(struct vp_dump_device);
-    struct vp_dump *dump = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    *err = dump == MAP_FAILED ? -ENOMEM : 0;
-    if (*err)
+    struct vp_dump *dump = vp_os_take(bytes);
+    *err = dump ? 0 : -ENOMEM;
+    if (!dump)
         return NULL;
     dump->reason = reason;
     dump->bytes = bytes;

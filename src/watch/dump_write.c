@@ -6,11 +6,9 @@
 #include "watch/stacks.h"
 #include "watch/watch.h"
 #include "base/os_memory.h"
-#include "base/output.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -204,7 +202,7 @@ static void json_device(struct vp_json *j, const struct vp_dump_device *d) {
     json_obstacles(j, d);
     json_counts(j, d);
     json_layout(j, &d->snap);
-    vp_holders_json(j, d->snap.device);
+    vp_holders_json(j, d->snap.device, false);
     vp_json_end_object(j);
 }
 
@@ -262,12 +260,8 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
             json_device(&j, &dump->device[i]);
     vp_json_end_array(&j);
     json_stacks(&j, dump, device);
-    vp_json_begin_array(&j, "ranges");
     vp_ranges_json(&j);
-    vp_json_end_array(&j);
-    vp_json_begin_array(&j, "threads");
     vp_ranges_open_json(&j);
-    vp_json_end_array(&j);
     vp_json_end_object(&j);
     const int err = vp_json_finish(&j);
     munmap(buffer, BUFFER);

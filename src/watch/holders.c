@@ -6,7 +6,6 @@
 #include "watch/marks.h"
 #include "watch/stack_lines.h"
 #include "watch/stacks.h"
-#include "base/os_memory.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -89,7 +88,7 @@ static void json_frame(struct vp_json *j, uint32_t number, bool numbered, bool n
     vp_json_end_object(j);
 }
 
-static void json_holders(struct vp_json *j, CUdevice device, bool named) {
+void vp_holders_json(struct vp_json *j, CUdevice device, bool named) {
     struct vp_stack_holder all[VP_HOLDERS_TOLD];
     const int count = vp_stacks_holders(device, all, VP_HOLDERS_TOLD);
     if (count < 0)
@@ -107,10 +106,6 @@ static void json_holders(struct vp_json *j, CUdevice device, bool named) {
         vp_json_end_object(j);
     }
     vp_json_end_array(j);
-}
-
-void vp_holders_json(struct vp_json *j, CUdevice device) {
-    json_holders(j, device, false);
 }
 
 void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count) {
@@ -156,7 +151,7 @@ static void write_answer(const char *page, uint32_t device) {
     vp_json_begin_object(&j, NULL);
     vp_json_u64(&j, "device", device);
     vp_json_bool(&j, "recorded", vp_stacks_wanted());
-    json_holders(&j, (CUdevice)device, true);
+    vp_holders_json(&j, (CUdevice)device, true);
     vp_json_end_object(&j);
     const bool whole = !vp_json_finish(&j);
     if (close(fd) < 0 || !whole)
@@ -245,6 +240,7 @@ void vp_holders_peak(char *text, size_t room) {
 
 void vp_ranges_json(struct vp_json *j) {
     struct vp_marks_peak peak;
+    vp_json_begin_array(j, "ranges");
     for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
         if (!peak.times)
             continue;
@@ -254,10 +250,12 @@ void vp_ranges_json(struct vp_json *j) {
         vp_json_u64(j, "times", peak.times);
         vp_json_end_object(j);
     }
+    vp_json_end_array(j);
 }
 
 void vp_ranges_open_json(struct vp_json *j) {
     struct vp_marks_open open;
+    vp_json_begin_array(j, "threads");
     for (unsigned i = 0; vp_marks_open(&i, &open);) {
         vp_json_begin_row(j, NULL);
         vp_json_u64(j, "thread", open.thread);
@@ -265,6 +263,7 @@ void vp_ranges_open_json(struct vp_json *j) {
         vp_json_u64(j, "depth", open.depth);
         vp_json_end_object(j);
     }
+    vp_json_end_array(j);
 }
 
 void vp_ranges_say(struct vp_text *t) {

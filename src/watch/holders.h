@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_HOLDERS_H
-#define VP_HOLDERS_H
+#pragma once
 
 #include "watch/say.h"
 #include "watch/shared_stats.h"
@@ -14,8 +13,9 @@
 /* The largest holders of a device, in dumps and statistics at exit. */
 enum { VP_HOLDERS_TOLD = 32 };
 
-/* An array `holders`: each with bytes, blocks, sampled and its stack, the innermost frame first. */
-void vp_holders_json(struct vp_json *j, CUdevice device);
+/* An array `holders`: each with bytes, blocks, sampled and its stack, the innermost frame first; `named`: of native
+ * code with the functions' names, for which see vp_holders_say(). */
+void vp_holders_json(struct vp_json *j, CUdevice device, bool named);
 /* Arrays `stacks` and `frames`: those stacks below `count` that `named` marks, and those that called them, by number;
  * the callers first. */
 void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count);
@@ -40,5 +40,3 @@ void vp_ranges_open_json(struct vp_json *j);
 void vp_ranges_say(struct vp_text *t);
 /* The five in which most was alive, a line each. */
 void vp_ranges_say_most(struct vp_text *t, const char *indent);
-
-#endif

@@ -31,6 +31,7 @@
 
 #include "base/cancel.h"
 #include "base/gzip.h"
+#include "base/os_memory.h"
 #include "base/output.h"
 
 #include <errno.h>
@@ -253,11 +254,6 @@ static size_t work_size(void) {
     return sizeof(struct vp_journal_work) + vp_deflate_size();
 }
 
-static void *get_work(void) {
-    void *mem = mmap(NULL, work_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return mem == MAP_FAILED ? NULL : mem;
-}
-
 static int drop(struct vp_journal *j) {
     if (j->window)
         munmap(j->window, window_of(j));
@@ -308,7 +304,7 @@ int vp_journal_open(struct vp_journal *j, const char *path) {
     *j = (struct vp_journal){.file = vp_descriptor_of(fd), .packed = n > 3 && !strcmp(path + n - 3, ".gz")};
     know_path(j, path);
     if (j->packed)
-        j->work = get_work();
+        j->work = vp_os_take(work_size());
     int err = j->packed && !j->work ? -ENOMEM : map_window(j, 0, 0);
     if (err)
         let_go(j);

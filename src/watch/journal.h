@@ -7,8 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_JOURNAL_H
-#define VP_JOURNAL_H
+#pragma once
 
 #include "base/descriptor.h"
 
@@ -46,5 +45,3 @@ void vp_journal_leave(struct vp_journal *j);
 
 /* The file gets its true length. 0 or a negative errno; it is closed in any case. */
 int vp_journal_close(struct vp_journal *j);
-
-#endif

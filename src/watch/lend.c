@@ -20,7 +20,6 @@
 #include "watch/holders.h"
 #include "watch/watch.h"
 
-#include <errno.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -138,7 +137,6 @@ static VP_LOCKED void answer(struct vp_loans *loans) {
 
 static void *listen_for_ever(void *unused) {
     struct vp_loans *loans = &own->loans;
-    (void)unused;
     for (;;) {
         uint32_t asked = atomic_load(&loans->asked);
         /* A wake for this does not change the word, and comes again. */
@@ -176,11 +174,10 @@ void vp_lend_end(void) {
 
 /* ---- to ask ---- */
 
-static struct vp_lock one;
+struct vp_lock vp_lend_guard;
 
 void vp_lend_leave_to_parent(void) {
     own = NULL;
-    vp_lock_reset(&one);
 }
 
 struct giver {
@@ -381,7 +378,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     bool later = !bytes;
     *some = VP_LEND_LATER;
     /* While another thread asks, there may be some for this one, too. */
-    if (!vp_lock_try(&one))
+    if (!vp_lock_try(&vp_lend_guard))
         return 0;
     const unsigned count = look_at_all(uuid, givers);
     if (add_up(givers, count) < least)
@@ -395,6 +392,6 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
         munmap(givers[i].page, VP_SHARED_STATS_SIZE);
     }
     *some = !enough ? VP_LEND_NONE : later ? VP_LEND_LATER : VP_LEND_REFUSED;
-    vp_lock_release(&one);
+    vp_lock_release(&vp_lend_guard);
     return got;
 }

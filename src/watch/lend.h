@@ -1,8 +1,9 @@
 /* Idle memory that one process gives to another of the same user: see lend.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_LEND_H
-#define VP_LEND_H
+#pragma once
 
+#include "base/lock.h"
+#include "process/watch.h"
 #include "watch/shared_stats.h"
 
 #include <cuda.h>
@@ -12,6 +13,7 @@ void vp_lend_start(struct vp_shared_stats *page);
 void vp_lend_end(void);
 /* A forked child: the page is not its own. */
 void vp_lend_leave_to_parent(void);
+extern struct vp_lock vp_lend_guard;
 /*
  * Asks others for so many bytes of the device with that UUID; without the library's lock. Returns the bytes that they
  * gave back to the device. With `bytes` 0 nobody is asked. `*some`: whether they have at least `least` idle
@@ -21,5 +23,3 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
 /* Asks the process of that page for all that it has idle, on every device, and waits for so long at most; the bytes
  * that it gave back. */
 uint64_t vp_lend_all(struct vp_shared_stats *page, int pid, uint64_t most_ns);
-
-#endif

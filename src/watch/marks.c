@@ -3,16 +3,16 @@
 #include "watch/marks.h"
 
 #include "watch/trace.h"
-#include "watch/watch.h"
 #include "base/clock.h"
+#include "base/os_memory.h"
 #include "base/thread.h"
 #include "pool/stream_cache.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <vpool.h>
 
 /* Names told apart, the last of which stands for all that have no room; threads that are in ranges at once; ranges in
  * one another; ranges of the process that are open at once; marks and ends of ranges kept while CUDA has not been
@@ -55,18 +55,19 @@ struct early {
 };
 
 /* Guards what is not atomic; the trace's may be held, and is never taken under it. */
-static struct vp_lock marks_lock;
+struct vp_lock vp_marks_guard;
 static struct {
     struct {
         struct name names[NAMES];
         struct thread threads[THREADS];
         struct started started[STARTED];
         struct early early[EARLY];
-    } *tables VP_GUARDED_BY(marks_lock);
-    uint32_t names VP_GUARDED_BY(marks_lock), threads VP_GUARDED_BY(marks_lock), started VP_GUARDED_BY(marks_lock);
-    uint64_t starts VP_GUARDED_BY(marks_lock);
-    pthread_key_t key VP_GUARDED_BY(marks_lock); /* whose destructor ends a thread's ranges */
-    bool have_key VP_GUARDED_BY(marks_lock);
+    } *tables VP_GUARDED_BY(vp_marks_guard);
+    uint32_t names VP_GUARDED_BY(vp_marks_guard), threads VP_GUARDED_BY(vp_marks_guard),
+        started VP_GUARDED_BY(vp_marks_guard);
+    uint64_t starts VP_GUARDED_BY(vp_marks_guard);
+    pthread_key_t key VP_GUARDED_BY(vp_marks_guard); /* whose destructor ends a thread's ranges */
+    bool have_key VP_GUARDED_BY(vp_marks_guard);
     atomic_uint_least32_t early;
     atomic_bool counting;
     atomic_int_least64_t alive; /* bytes, while counting */
@@ -90,16 +91,13 @@ static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
 
 /* ---- under the lock ---- */
 
-static VP_REQUIRES(marks_lock) bool have_tables(void) {
-    if (!marks.tables) {
-        void *mem = mmap(NULL, sizeof *marks.tables, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        marks.tables = mem == MAP_FAILED ? NULL : mem;
-    }
+static VP_REQUIRES(vp_marks_guard) bool have_tables(void) {
+    if (!marks.tables)
+        marks.tables = vp_os_take_sparse(sizeof *marks.tables);
     return marks.tables;
 }
 
-static VP_REQUIRES(marks_lock) uint32_t name_of(const char *text) {
+static VP_REQUIRES(vp_marks_guard) uint32_t name_of(const char *text) {
     char cut[VP_MARKS_NAME];
     cut_name(cut, text);
     uint64_t hash = 0;
@@ -122,7 +120,7 @@ static bool is_gone(const struct thread *t) {
 }
 
 /* A thread that ended in the middle of a range, and whose destructors nobody ran, leaves its place here to others. */
-static VP_REQUIRES(marks_lock) struct thread *ranges_of_thread(void) {
+static VP_REQUIRES(vp_marks_guard) struct thread *ranges_of_thread(void) {
     if (own.ranges)
         return own.ranges;
     struct thread *free = NULL;
@@ -143,7 +141,7 @@ static VP_REQUIRES(marks_lock) struct thread *ranges_of_thread(void) {
 }
 
 /* What was alive since the last look belongs to all that were open. */
-static VP_REQUIRES(marks_lock) void look_at_peaks(void) {
+static VP_REQUIRES(vp_marks_guard) void look_at_peaks(void) {
     const int64_t alive = atomic_load(&marks.alive), most = atomic_exchange(&marks.most, alive);
     for (uint32_t i = 0; i < marks.threads; i++) {
         struct thread *t = &marks.tables->threads[i];
@@ -158,21 +156,21 @@ static VP_REQUIRES(marks_lock) void look_at_peaks(void) {
     }
 }
 
-static VP_REQUIRES(marks_lock) struct range begun(const char *name) {
+static VP_REQUIRES(vp_marks_guard) struct range begun(const char *name) {
     const int64_t alive = atomic_load(&marks.alive);
     const struct range r = {.name = name_of(name), .peak = alive > 0 ? (uint64_t)alive : 0};
     marks.tables->names[r.name].peak.times++;
     return r;
 }
 
-static VP_REQUIRES(marks_lock) void note_peak(const struct range *r) {
+static VP_REQUIRES(vp_marks_guard) void note_peak(const struct range *r) {
     struct vp_marks_peak *peak = &marks.tables->names[r->name].peak;
     if (r->peak > peak->peak_bytes)
         peak->peak_bytes = r->peak;
 }
 
 /* False: CUDA is there, or there will be no trace. */
-static VP_REQUIRES(marks_lock) bool keep_early(char op, const char *name, uint64_t thread, uint32_t depth) {
+static VP_REQUIRES(vp_marks_guard) bool keep_early(char op, const char *name, uint64_t thread, uint32_t depth) {
     if (!*vp_options()->trace || vp_api_ready() || !have_tables())
         return false;
     if (marks.early == EARLY) {
@@ -226,7 +224,7 @@ static void start_counting(void) {
 void vp_marks_tell_early(void) {
     if (!atomic_load_explicit(&marks.early, memory_order_relaxed) || !vp_api_ready() || !vp_trace_lock())
         return;
-    vp_lock_take(&marks_lock);
+    vp_lock_take(&vp_marks_guard);
     for (uint32_t i = 0; i < marks.early; i++) {
         const struct early *e = &marks.tables->early[i];
         vp_trace_at(e->ns);
@@ -234,7 +232,7 @@ void vp_marks_tell_early(void) {
                      VP_TRACE_NUMBER(e->thread), VP_TRACE_NUMBER(e->depth));
     }
     marks.early = 0;
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     vp_trace_unlock();
 }
 
@@ -248,13 +246,15 @@ static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
     return vp_trace_mark(op, cut, thread, depth);
 }
 
-int vp_marks_mark(const char *name) {
+VP_PUBLIC int vpool_mark(const char *name) {
     const uint64_t thread = vp_thread_id();
+    if (!name || !*name)
+        return -EINVAL;
     if (!vp_process_is_marked() && vp_api_ready())
         return -ENODEV;
-    vp_lock_take(&marks_lock);
+    vp_lock_take(&vp_marks_guard);
     bool kept = keep_early('m', name, thread, 0);
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     return kept || tell('m', name, thread, 0) ? 0 : -ENODEV;
 }
 
@@ -262,10 +262,10 @@ static void thread_ends(void *unused);
 
 /* Setting the value may call malloc, which is the program's. */
 static void tell_own_end(void) {
-    vp_lock_take(&marks_lock);
+    vp_lock_take(&vp_marks_guard);
     const bool have = marks.have_key = marks.have_key || !pthread_key_create(&marks.key, thread_ends);
     const pthread_key_t key = marks.key;
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     own.told = have && !pthread_setspecific(key, &own);
 }
 
@@ -274,10 +274,10 @@ int vp_marks_push(const char *name, const void *domain) {
     start_counting();
     if (!own.told)
         tell_own_end();
-    vp_lock_take(&marks_lock);
+    vp_lock_take(&vp_marks_guard);
     struct thread *t = have_tables() ? ranges_of_thread() : NULL;
     if (!t) {
-        vp_lock_release(&marks_lock);
+        vp_lock_release(&vp_marks_guard);
         return -ENOMEM;
     }
     const uint32_t depth = t->depth++;
@@ -289,7 +289,7 @@ int vp_marks_push(const char *name, const void *domain) {
         t->open[depth].domain = domain;
     }
     const bool kept = keep_early('b', name, thread, depth);
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     if (!kept)
         tell('b', name, thread, depth);
     return (int)depth;
@@ -308,10 +308,10 @@ int vp_marks_pop(const void *domain) {
     struct thread *t = own.ranges;
     if (!t)
         return -ENOENT;
-    vp_lock_take(&marks_lock);
+    vp_lock_take(&vp_marks_guard);
     const uint32_t depth = innermost(t, domain) - 1;
     if (depth == UINT32_MAX) {
-        vp_lock_release(&marks_lock);
+        vp_lock_release(&vp_marks_guard);
         return -ENOENT;
     }
     look_at_peaks();
@@ -328,15 +328,35 @@ int vp_marks_pop(const void *domain) {
         own.ranges = NULL;
     }
     const bool kept = depth < DEPTHS_TOLD && keep_early('e', "", thread, depth);
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     if (!kept && depth < DEPTHS_TOLD)
         tell('e', "", thread, depth);
     return (int)depth;
 }
 
+/* For a policy that knows the program's modules. */
+static void tell_policy(const char *name, int depth) {
+    const struct vp_policy *policy = vp_policy_chosen();
+    if (depth < 0 || !policy || !policy->range || !vp_enter())
+        return;
+    vp_pools_each(pool) pool->policy->range(pool, name, (uint64_t)pthread_self(), (unsigned)depth);
+    vp_leave();
+}
+
+VP_PUBLIC int vpool_range_push(const char *name) {
+    int depth = name && *name ? vp_marks_push(name, NULL) : -EINVAL;
+    tell_policy(name, depth);
+    return depth;
+}
+
+VP_PUBLIC int vpool_range_pop(void) {
+    int depth = vp_marks_pop(NULL);
+    tell_policy(NULL, depth);
+    return depth;
+}
+
 /* What the thread is in ends with it. */
 static void thread_ends(void *unused) {
-    (void)unused;
     own.told = false;
     if (own.ranges && own.ranges->depth > DEPTHS_TOLD)
         own.ranges->depth = DEPTHS_TOLD;
@@ -350,12 +370,12 @@ static void thread_ends(void *unused) {
 
 uint64_t vp_marks_start(const char *name) {
     start_counting();
-    vp_lock_take(&marks_lock);
+    vp_lock_take(&vp_marks_guard);
     uint32_t place = 0;
     while (place < marks.started && marks.tables->started[place].id)
         place++;
     if (place == STARTED || !have_tables()) {
-        vp_lock_release(&marks_lock);
+        vp_lock_release(&vp_marks_guard);
         vp_log_once(VP_LOG_WARN, "more than %d ranges from a start to an end are open: others are not taken up",
                     STARTED);
         return 0;
@@ -367,37 +387,37 @@ uint64_t vp_marks_start(const char *name) {
     *s = (struct started){.id = ++marks.starts, .range = begun(name)};
     const uint64_t id = s->id;
     const bool kept = keep_early('b', name, 0, place);
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     if (!kept)
         tell('b', name, 0, place);
     return id;
 }
 
 void vp_marks_end(uint64_t id) {
-    vp_lock_take(&marks_lock);
+    vp_lock_take(&vp_marks_guard);
     uint32_t place = 0;
     while (place < marks.started && marks.tables->started[place].id != id)
         place++;
     if (!id || id == ENDING || place == marks.started) {
-        vp_lock_release(&marks_lock);
+        vp_lock_release(&vp_marks_guard);
         return;
     }
     look_at_peaks();
     note_peak(&marks.tables->started[place].range);
     marks.tables->started[place].id = ENDING;
     const bool kept = keep_early('e', "", 0, place);
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     if (!kept)
         tell('e', "", 0, place);
-    vp_lock_take(&marks_lock);
+    vp_lock_take(&vp_marks_guard);
     marks.tables->started[place].id = 0;
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
 }
 
 /* ---- told ---- */
 
 bool vp_marks_peak(unsigned i, struct vp_marks_peak *out) {
-    if (!vp_lock_for_a_while(&marks_lock))
+    if (!vp_lock_for_a_while(&vp_marks_guard))
         return false;
     const bool there = i < marks.names;
     if (there) {
@@ -415,12 +435,12 @@ bool vp_marks_peak(unsigned i, struct vp_marks_peak *out) {
                 out->peak_bytes = s->range.peak;
         }
     }
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     return there;
 }
 
 /* Of the process, behind the threads. */
-static VP_REQUIRES(marks_lock) bool open_started(uint32_t i, struct vp_marks_open *out) {
+static VP_REQUIRES(vp_marks_guard) bool open_started(uint32_t i, struct vp_marks_open *out) {
     const struct started *s = &marks.tables->started[i];
     if (!s->id || s->id == ENDING)
         return false;
@@ -430,7 +450,7 @@ static VP_REQUIRES(marks_lock) bool open_started(uint32_t i, struct vp_marks_ope
     return true;
 }
 
-static VP_REQUIRES(marks_lock) bool open_in_thread(const struct thread *t, struct vp_marks_open *out) {
+static VP_REQUIRES(vp_marks_guard) bool open_in_thread(const struct thread *t, struct vp_marks_open *out) {
     if (!t->id || !t->depth || is_gone(t))
         return false;
     const uint32_t depth = t->depth < DEEP ? t->depth : DEEP;
@@ -442,7 +462,7 @@ static VP_REQUIRES(marks_lock) bool open_in_thread(const struct thread *t, struc
 
 bool vp_marks_open(unsigned *i, struct vp_marks_open *out) {
     bool found = false;
-    if (!vp_lock_for_a_while(&marks_lock))
+    if (!vp_lock_for_a_while(&vp_marks_guard))
         return false;
     for (; !found && *i < THREADS + marks.started; ++*i) {
         if (*i < marks.threads)
@@ -450,23 +470,14 @@ bool vp_marks_open(unsigned *i, struct vp_marks_open *out) {
         else if (*i >= THREADS)
             found = open_started(*i - THREADS, out);
     }
-    vp_lock_release(&marks_lock);
+    vp_lock_release(&vp_marks_guard);
     return found;
 }
 
 /* ---- forks: the child is one thread, in the ranges that it was in, and the process in its own; what is early was the
  * parent's ---- */
 
-VP_NOT_ANALYSED /* the next lets it go */ void vp_marks_fork_prepare(void) {
-    vp_lock_take(&marks_lock);
-}
-
-VP_NOT_ANALYSED void vp_marks_fork_parent(void) {
-    vp_lock_release(&marks_lock);
-}
-
 VP_NOT_ANALYSED /* there is one thread */ void vp_marks_fork_child(void) {
-    vp_lock_reset(&marks_lock);
     marks.early = 0;
     atomic_store(&marks.alive, 0);
     atomic_store(&marks.most, 0);

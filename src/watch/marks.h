@@ -7,17 +7,15 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_MARKS_H
-#define VP_MARKS_H
+#pragma once
 
 #include "process/state.h"
 
 /* As much of a name as is looked at, its final zero included. */
 enum { VP_MARKS_NAME = 129 };
 
-/* As the functions of include/vpool.h. */
-int vp_marks_mark(const char *name);
-/* A domain's pop ends the innermost range of its own; NULL is that of those functions. */
+/* As vpool_range_push() and vpool_range_pop(). A domain's pop ends the innermost range of its own; NULL is that of
+ * those two. */
 int vp_marks_push(const char *name, const void *domain);
 int vp_marks_pop(const void *domain);
 
@@ -33,8 +31,7 @@ void vp_marks_event(char op, size_t size);
 /* Before the first event: puts into the trace what came before CUDA, each at its own time. Takes the trace's lock. */
 void vp_marks_tell_early(void);
 
-void vp_marks_fork_prepare(void);
-void vp_marks_fork_parent(void);
+extern struct vp_lock vp_marks_guard;
 void vp_marks_fork_child(void);
 
 /* ---- what dumps and statistics tell. By number from 0 on; false: there are no more ---- */
@@ -53,5 +50,3 @@ struct vp_marks_open {
     unsigned depth;  /* from 0 */
 };
 bool vp_marks_open(unsigned *i, struct vp_marks_open *out);
-
-#endif

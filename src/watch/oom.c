@@ -58,7 +58,6 @@ typedef int nvml_device_fn(const char *bus, void **device);
 typedef int nvml_processes_fn(void *device, unsigned *count, struct nvml_process *out);
 
 static int is_nvml(struct dl_phdr_info *info, size_t size, void *found) {
-    (void)size;
     return *(bool *)found = strstr(info->dlpi_name, "/libnvidia-ml.so") != NULL;
 }
 

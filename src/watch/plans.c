@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "pool/learnt/ahead.h"
-#include "pool/bare/bare.h"
 #include "pool/learnt/learn.h"
 #include "pool/learnt/learnt_file.h"
 #include "watch/watch.h"
@@ -65,7 +64,6 @@ static void nap(uint64_t ns) {
 static void *build(void *unused) {
     static struct vp_ahead_batch batch;
     uint64_t napped = NAP_NS;
-    (void)unused;
     /* Another thread's capture is no reason to refuse what this one does. */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     vp_state.drv.cuThreadExchangeStreamCaptureMode(&mode);

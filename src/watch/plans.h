@@ -1,8 +1,7 @@
 /* VPOOL_PLAN in a process: what the last run has learnt is read when a pool opens, used by a thread that makes handles
  * ahead of the program, and what this one has learnt is written at its end. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_PLANS_H
-#define VP_PLANS_H
+#pragma once
 
 #include "base/json.h"
 #include "base/lock.h"
@@ -17,14 +16,13 @@ struct vp_plan_figures {
     uint64_t background_ns, background_calls;
 };
 
-/* With the lock held. */
 void vp_plans_open(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
 struct vp_plan_figures vp_plans_figures(const struct vp_pool *pool);
 /* The object `plan`; nothing where VPOOL_PLAN is not set. */
 void vp_plans_json(struct vp_json *j, const struct vp_plan_figures *f);
 /* A line of the summary. */
 void vp_plans_print(const struct vp_pool *pool);
-/* Without it: in the child of a fork, whose parent's plans are not its own; and at the end of the process. */
+/* Without the lock: in the child of a fork, whose parent's plans are not its own; and at the end of the process. */
 void vp_plans_fork_child(void);
 void vp_plans_stop(void);
 void vp_plans_write(void);
@@ -38,5 +36,3 @@ bool vp_plans_path(char *path, size_t room, uint64_t key, const char **why);
 /* Deletes the oldest plans, and what killed processes left behind, until the folder of that file has no more than it
  * should. */
 void vp_plans_tidy(const char *path);
-
-#endif

@@ -1,7 +1,6 @@
 /* Text for people, put together without allocating: in dumps and in what is said of out of memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_SAY_H
-#define VP_SAY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ void vp_say(struct vp_text *t, const char *format, ...) __attribute__((format(pr
 void vp_say_line(struct vp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Writes what there is. */
 void vp_say_flush(struct vp_text *t);
-
-#endif

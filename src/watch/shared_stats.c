@@ -215,39 +215,24 @@ static void store(atomic_uint_least64_t *out, uint64_t value) {
     atomic_store_explicit(out, value, memory_order_release);
 }
 
+/* What is parked in caches is not handed out, though to the pool it is live. */
+static uint64_t live_of(const struct vp_memory_stats *s, uint64_t parked) {
+    return s->live_bytes - (parked < s->live_bytes ? parked : s->live_bytes);
+}
+
 static void store_blocks(struct vp_shared_stats_device *out, const struct vp_memory_stats *s, uint64_t parked) {
-    store(&out->live_bytes, s->live_bytes - (parked < s->live_bytes ? parked : s->live_bytes));
+    store(&out->live_bytes, live_of(s, parked));
     store(&out->peak_live_bytes, s->peak_live_bytes);
     store(&out->allocs, s->allocs);
     store(&out->frees, s->frees);
 }
 
-static VP_LOCKED void store_rest(struct vp_shared_stats_device *out, const struct vp_pool *pool) {
+static VP_LOCKED void store_all(struct vp_shared_stats_device *out, const struct vp_pool *pool, uint64_t parked) {
     const struct vp_memory_stats *s = &pool->mem.stats;
     const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
-    uint64_t calls = timelines.records + timelines.barriers + timelines.queries + timelines.waits;
-#define ADD(field, name) calls += s->calls.field;
-    VP_MEMORY_CALLS(ADD)
-#undef ADD
-    store(&out->held_bytes, s->held_bytes);
-    store(&out->peak_held_bytes, s->peak_held_bytes);
-    store(&out->driver_calls, calls);
-    store(&out->driver_ns, s->driver_ns + timelines.ns);
-    store(&out->waits_gpu, s->waits_gpu);
-    store(&out->waits_host, s->waits_host);
-    store(&out->ooms, s->ooms);
-    store(&out->stitches, s->stitches);
-    store(&out->slack_permille, (uint64_t)(vp_slack_percent(pool) * 10 + 0.5));
-    store(&out->novelty_permille, (uint64_t)(vp_slack_novelty(pool) * 1000 + 0.5));
-    store(&out->slack_steps, pool->slack.steps);
-    store(&out->spared_bytes, s->spared_bytes);
-    store(&out->returned_bytes, s->returned_bytes);
-    store(&out->asleep_bytes, pool->mem.asleep_bytes);
-    store(&out->lent_bytes, s->lent_bytes);
-    store(&out->loans_asked, s->loans_asked);
-    store(&out->loans_refused, s->loans_refused);
-    store(&out->spilled_bytes, s->spilled_bytes);
-    store(&out->spills_refused, s->spills_refused);
+#define STORE(field, value, meaning) store(&out->field, value);
+    VP_SHARED_STATS_FIGURES(STORE)
+#undef STORE
 }
 
 /* Grows with whatever is rare, and to be told at once. */
@@ -272,13 +257,14 @@ static inline VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, b
     const struct vp_memory_stats *s = &pool->mem.stats;
     const uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed), now = vp_clock_coarse_ns();
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
-    store_blocks(out, s, told[i].parked);
     store(&out->changed_ns, now);
     told[i].live = s->live_bytes;
     if (all) {
-        store_rest(out, pool);
+        store_all(out, pool, told[i].parked);
         told[i].calls = s->allocs + s->frees;
         told[i].rare = rare_of(s);
+    } else {
+        store_blocks(out, s, told[i].parked);
     }
     store(&out->changes, changes + 2);
 }
@@ -352,10 +338,12 @@ const char *vp_shared_stats_name(void) {
 }
 
 void vp_shared_stats_take_dumps(void) {
+    vp_lock_take(&vp_library_lock);
     struct vp_shared_stats *page = published;
     takes_dumps = true;
     if (page)
         page->takes_dumps = true;
+    vp_lock_release(&vp_library_lock);
 }
 
 void vp_shared_stats_leave_to_parent(void) {

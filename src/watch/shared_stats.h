@@ -8,8 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_SHARED_STATS_H
-#define VP_SHARED_STATS_H
+#pragma once
 
 #include "base/process.h"
 
@@ -29,31 +28,35 @@ enum {
     VP_SHARED_STATS_RANK = 16
 };
 
-/* X(field, kind, meaning): the figures of one device. A gauge goes up and down, a counter only up. */
-#define VP_SHARED_STATS_FIGURES(X)                                                                                     \
-    X(live_bytes, gauge, "Bytes handed out, as asked for.")                                                                                                                  \
-    X(peak_live_bytes, gauge, "The most bytes that were handed out at once.")                                                                                                                  \
-    X(held_bytes, gauge, "Bytes of the device that the pool holds.")                                                                                                                  \
-    X(peak_held_bytes, gauge, "The most bytes of the device that the pool held.")                                                                                                                  \
-    X(allocs, counter, "Allocations served.")                                                                                                                  \
-    X(frees, counter, "Frees served.")                                                                                                                  \
-    X(driver_calls, counter, "Calls that the pool made to the driver: memory, addresses, events.")                                                                                                                  \
-    X(driver_ns, counter, "Nanoseconds that the host spent in them.")                                                                                                                  \
-    X(waits_gpu, counter, "Times that a stream was made to wait for memory.")                                                                                                                  \
-    X(waits_host, counter, "Times that the host waited for memory.")                                                                                                                  \
-    X(ooms, counter, "Calls that ended with out of memory.")                                                                                                                  \
-    X(stitches, counter, "Ranges built of chunks that lay apart.")                                                                                                                  \
-    X(slack_permille, gauge, "What more may be held than was alive at most, for fewer calls, in thousandths.")                                                                                                                  \
-    X(novelty_permille, gauge, "Of the last requests that count for it, those of a size never seen, in thousandths.")                                                                                                                  \
-    X(slack_steps, counter, "How often the slack has changed.")                                                                                                                  \
-    X(spared_bytes, counter, "Bytes made anew so that no call takes long.")                                                                                                                  \
-    X(returned_bytes, counter, "Bytes given back for them.")                                                                                                                  \
-    X(asleep_bytes, gauge, "Bytes of the pool that sleep: the program has paused the device.")                                                                                                                  \
-    X(lent_bytes, counter, "Idle bytes given back because another process lacked them.")                                                                                                                  \
-    X(loans_asked, counter, "Times that this process lacked memory and asked others.")                                                                                                                  \
-    X(loans_refused, counter, "Times that it was asked and gave nothing.")                                                                                                                  \
-    X(spilled_bytes, gauge, "Bytes of the host's memory, for what the device had no more memory for.")                                                                                                                  \
-    X(spills_refused, counter, "Times that the host's memory could not help.")
+/* X(field, value, meaning): the figures of one device, and what the process stores there (shared_stats.c). */
+/* clang-format off */
+#define VP_SHARED_STATS_FIGURES(X) \
+    X(live_bytes, live_of(s, parked), "Bytes handed out, as asked for.") \
+    X(peak_live_bytes, s->peak_live_bytes, "The most bytes that were handed out at once.") \
+    X(held_bytes, s->held_bytes, "Bytes of the device that the pool holds.") \
+    X(peak_held_bytes, s->peak_held_bytes, "The most bytes of the device that the pool held.") \
+    X(allocs, s->allocs, "Allocations served.") \
+    X(frees, s->frees, "Frees served.") \
+    X(driver_calls, vp_stats_calls(s, &timelines), "Calls that the pool made to the driver: memory, addresses, events.") \
+    X(driver_ns, s->driver_ns + timelines.ns, "Nanoseconds that the host spent in them.") \
+    X(waits_gpu, s->waits_gpu, "Times that a stream was made to wait for memory.") \
+    X(waits_host, s->waits_host, "Times that the host waited for memory.") \
+    X(ooms, s->ooms, "Calls that ended with out of memory.") \
+    X(stitches, s->stitches, "Ranges built of chunks that lay apart.") \
+    X(slack_permille, (uint64_t)(vp_slack_percent(pool) * 10 + 0.5), \
+      "What more may be held than was alive at most, for fewer calls, in thousandths.") \
+    X(novelty_permille, (uint64_t)(vp_slack_novelty(pool) * 1000 + 0.5), \
+      "Of the last requests that count for it, those of a size never seen, in thousandths.") \
+    X(slack_steps, pool->slack.steps, "How often the slack has changed.") \
+    X(spared_bytes, s->spared_bytes, "Bytes made anew so that no call takes long.") \
+    X(returned_bytes, s->returned_bytes, "Bytes given back for them.") \
+    X(asleep_bytes, pool->mem.asleep_bytes, "Bytes of the pool that sleep: the program has paused the device.") \
+    X(lent_bytes, s->lent_bytes, "Idle bytes given back because another process lacked them.") \
+    X(loans_asked, s->loans_asked, "Times that this process lacked memory and asked others.") \
+    X(loans_refused, s->loans_refused, "Times that it was asked and gave nothing.") \
+    X(spilled_bytes, s->spilled_bytes, "Bytes of the host's memory, for what the device had no more memory for.") \
+    X(spills_refused, s->spills_refused, "Times that the host's memory could not help.")
+/* clang-format on */
 
 #define VP_SHARED_STATS_FIELD(field, ...) uint64_t field;
 struct vp_shared_stats_figures {
@@ -156,5 +159,3 @@ const char *vp_shared_stats_name(void);
 void vp_shared_stats_sweep(unsigned files, unsigned pages);
 
 _Static_assert(sizeof(struct vp_shared_stats) <= VP_SHARED_STATS_SIZE, "a page");
-
-#endif

@@ -5,8 +5,6 @@
 #include "watch/stacks.h"
 #include "base/sort.h"
 #include "pool/bare/bare.h"
-#include "pool/stream_cache.h"
-#include "pool/place.h"
 
 #include <errno.h>
 #include <string.h>
@@ -304,7 +302,6 @@ static void count_waits(const struct vp_snapshot *snap, uint64_t stream, struct 
 /* ---- chunks by size ---- */
 
 static bool is_larger(const void *a, const void *b, const void *ctx) {
-    (void)ctx;
     return ((const struct vp_snap_chunk *)a)->size > ((const struct vp_snap_chunk *)b)->size;
 }
 

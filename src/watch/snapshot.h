@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_SNAPSHOT_H
-#define VP_SNAPSHOT_H
+#pragma once
 
 #include "base/lock.h"
 #include "pool/slack.h"
@@ -118,5 +117,3 @@ struct vp_digest {
 void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_digest *out);
 /* After the digest: the chunks of one size from `*at` on, which moves behind them. False: there are no more. */
 bool vp_snapshot_kind(const struct vp_snapshot *snap, size_t *at, struct vp_snap_kind *out);
-
-#endif

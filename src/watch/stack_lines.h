@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STACK_LINES_H
-#define VP_STACK_LINES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ struct vp_line_peak {
 };
 /* False: not known. Not under a lock. */
 bool vp_line_peak(struct vp_line_peak *out);
-
-#endif

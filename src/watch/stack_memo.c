@@ -2,12 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_memo.h"
 
-#include "base/lock.h"
+#include "base/os_memory.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* A few hundred places times the ways that lead to one; 12 MiB of addresses, and memory as it is used. */
 enum { SETS = 256, WAYS = 16 };
@@ -69,29 +67,22 @@ __attribute__((no_sanitize("address"))) void vp_memo_step(struct vp_memo *memo, 
     }
     memo->slots[memo->count++] = (struct vp_memo_slot){at, pc, at[-1] == fp ? fp : 0};
 #else
-    (void)pc, (void)cfa, (void)fp;
     memo->lost = true;
 #endif
 }
 
-static struct vp_lock table_made; /* held while the table is */
-
-void vp_memo_fork_child(void) {
-    vp_lock_reset(&table_made);
-}
+struct vp_lock vp_memo_guard; /* held while the table is made */
 
 static struct kept *open_table(void) {
     struct kept *of = NULL;
-    if (!vp_lock_try(&table_made))
+    if (!vp_lock_try(&vp_memo_guard))
         return NULL;
     of = atomic_load(&all);
     if (!of) {
-        void *mem = mmap(NULL, sizeof(struct kept) * SETS * WAYS, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        of = mem == MAP_FAILED ? NULL : mem;
+        of = vp_os_take_sparse(sizeof(struct kept) * SETS * WAYS);
         atomic_store(&all, of);
     }
-    vp_lock_release(&table_made);
+    vp_lock_release(&vp_memo_guard);
     return of;
 }
 

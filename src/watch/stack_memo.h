@@ -8,8 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STACK_MEMO_H
-#define VP_STACK_MEMO_H
+#pragma once
 
 #include "watch/stack_table.h"
 
@@ -43,7 +42,4 @@ bool vp_memo_recall(const struct vp_memo_key *key, struct vp_walk *walk);
 void vp_memo_step(struct vp_memo *memo, uintptr_t pc, uintptr_t cfa, uintptr_t fp);
 void vp_memo_keep(const struct vp_memo *memo, const struct vp_walk *walk);
 
-/* In the child of a fork. */
-void vp_memo_fork_child(void);
-
-#endif
+extern struct vp_lock vp_memo_guard;

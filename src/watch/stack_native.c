@@ -55,7 +55,6 @@ static int holds(struct dl_phdr_info *info, size_t size, void *context) {
     struct search *s = context;
     uintptr_t begin = UINTPTR_MAX, end = 0;
     bool inside = false;
-    (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         if (p->p_type != PT_LOAD)
@@ -80,7 +79,6 @@ static bool find_module(struct search *s, uintptr_t address) {
 }
 
 static int count_modules(struct dl_phdr_info *info, size_t size, void *seen) {
-    (void)size;
     *(struct vp_modules_seen *)seen = (struct vp_modules_seen){info->dlpi_adds, info->dlpi_subs};
     return 1;
 }
@@ -198,7 +196,6 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *state) {
 
 void vp_native_walk(struct vp_walk *walk, const void *until_python) {
     struct search python = {.found = false};
-    struct step s;
     backtrace_fn *unwind = atomic_load_explicit(&backtrace, memory_order_acquire);
     if (!unwind) {
         vp_walk_add_words(walk, 16, "no native stack: there is no libgcc_s.so.1");
@@ -206,11 +203,8 @@ void vp_native_walk(struct vp_walk *walk, const void *until_python) {
     }
     if (until_python)
         find_module(&python, (uintptr_t)until_python);
-    s.walk = walk;
-    s.until_begin = python.begin;
-    s.until_end = python.end;
-    s.went = vp_modules_seen().went;
-    s.outside = false;
+    struct step s = {
+        .walk = walk, .until_begin = python.begin, .until_end = python.end, .went = vp_modules_seen().went};
     const struct vp_memo_key key = {(uintptr_t)__builtin_frame_address(0), python.begin, s.went};
     if (vp_memo_recall(&key, walk))
         return;

@@ -1,7 +1,6 @@
 /* Stacks of native code, and the modules it lies in. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_STACK_NATIVE_H
-#define VP_STACK_NATIVE_H
+#pragma once
 
 #include "watch/stack_table.h"
 
@@ -15,5 +14,3 @@ struct vp_modules_seen {
     uint64_t came, went;
 };
 struct vp_modules_seen vp_modules_seen(void);
-
-#endif

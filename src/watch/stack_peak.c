@@ -3,31 +3,26 @@
 #include "watch/stack_peak.h"
 
 #include "watch/stack_table.h"
-#include "watch/watch.h"
 #include "base/clock.h"
-
-#include <sys/mman.h>
+#include "base/os_memory.h"
 
 struct held {
     int64_t bytes, before; /* now; before the first change since the peak `since` */
     uint64_t since;
 };
 
-static struct vp_lock peak_lock; /* comes last */
+struct vp_lock vp_stack_peak_guard; /* comes last */
 static struct {
     struct held *stacks; /* by number, one more than the table has room for; NULL: no block came yet */
     int64_t alive, most;
     uint64_t peaks;     /* so far */
     uint64_t first, at; /* by vp_clock_ns(): the first block, the last peak */
     bool has_none;      /* there was no memory */
-} peak VP_GUARDED_BY(peak_lock);
+} peak VP_GUARDED_BY(vp_stack_peak_guard);
 
-enum { BYTES = (VP_STACKS_MOST + 1) * sizeof(struct held) };
-
-static VP_REQUIRES(peak_lock) bool have_stacks(void) {
+static VP_REQUIRES(vp_stack_peak_guard) bool have_stacks(void) {
     if (!peak.stacks && !peak.has_none) {
-        void *mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        peak.stacks = mem == MAP_FAILED ? NULL : mem;
+        peak.stacks = vp_os_take_sparse((VP_STACKS_MOST + 1) * sizeof(struct held));
         peak.has_none = !peak.stacks;
         peak.first = vp_clock_ns();
     }
@@ -35,7 +30,7 @@ static VP_REQUIRES(peak_lock) bool have_stacks(void) {
 }
 
 void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
-    vp_lock_take(&peak_lock);
+    vp_lock_take(&vp_stack_peak_guard);
     if (stack <= VP_STACKS_MOST && have_stacks()) {
         struct held *h = &peak.stacks[stack];
         if (h->since != peak.peaks)
@@ -48,15 +43,15 @@ void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
             peak.at = vp_clock_ns();
         }
     }
-    vp_lock_release(&peak_lock);
+    vp_lock_release(&vp_stack_peak_guard);
 }
 
-static VP_REQUIRES(peak_lock) int64_t then(const struct held *h) {
+static VP_REQUIRES(vp_stack_peak_guard) int64_t then(const struct held *h) {
     return h->since == peak.peaks ? h->before : h->bytes;
 }
 
 bool vp_stack_peak(struct vp_stack_peak *out, void (*held)(void *to, uint32_t stack, uint64_t bytes), void *to) {
-    if (!vp_lock_for_a_while(&peak_lock))
+    if (!vp_lock_for_a_while(&vp_stack_peak_guard))
         return false;
     const bool some = peak.stacks && peak.most > 0;
     if (some) {
@@ -66,18 +61,6 @@ bool vp_stack_peak(struct vp_stack_peak *out, void (*held)(void *to, uint32_t st
             if (then(&peak.stacks[i]) > 0)
                 held(to, i, (uint64_t)then(&peak.stacks[i]));
     }
-    vp_lock_release(&peak_lock);
+    vp_lock_release(&vp_stack_peak_guard);
     return some;
-}
-
-VP_NOT_ANALYSED /* the next lets it go */ void vp_stack_peak_fork_prepare(void) {
-    vp_lock_take(&peak_lock);
-}
-
-VP_NOT_ANALYSED void vp_stack_peak_fork_parent(void) {
-    vp_lock_release(&peak_lock);
-}
-
-void vp_stack_peak_fork_child(void) {
-    vp_lock_reset(&peak_lock);
 }

@@ -5,8 +5,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STACK_PEAK_H
-#define VP_STACK_PEAK_H
+#pragma once
+
+#include "base/lock.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,8 +22,4 @@ struct vp_stack_peak {
 /* What it was, and what each stack held of it, which `held` is told under a lock. False: nothing was recorded. */
 bool vp_stack_peak(struct vp_stack_peak *out, void (*held)(void *to, uint32_t stack, uint64_t bytes), void *to);
 
-void vp_stack_peak_fork_prepare(void);
-void vp_stack_peak_fork_parent(void);
-void vp_stack_peak_fork_child(void);
-
-#endif
+extern struct vp_lock vp_stack_peak_guard;

@@ -20,7 +20,6 @@
 #include "watch/stack_native.h"
 #include "watch/symbols.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,42 +37,19 @@ struct layout {
     int ascii, wide;        /* of a string: where characters begin, if all are ASCII and if not */
 };
 
+/* clang-format off */
 static const struct layout layouts[] = {
-    {.minor = 9,
-     .state_frame = 24,
-     .through = -1,
-     .back = 24,
-     .code = 32,
-     .instr = -1,
-     .lasti = 104,
-     .lasti_bytes = 1,
-     .ascii = 48,
-     .wide = 72},
-    {.minor = 10,
-     .state_frame = 24,
-     .through = -1,
-     .back = 24,
-     .code = 32,
-     .instr = -1,
-     .lasti = 96,
-     .lasti_bytes = 2,
-     .ascii = 48,
-     .wide = 72},
-    {.minor = 11, .state_frame = 56, .through = 8, .back = 48, .code = 32, .instr = 56, .ascii = 48, .wide = 72},
-    {.minor = 12,
-     .state_frame = 56,
-     .through = 0,
-     .back = 8,
-     .code = 0,
-     .instr = 56,
-     .owner = 70,
-     .ascii = 40,
-     .wide = 56},
+    /* minor  state_frame  through  back  code  instr  lasti  lasti_bytes  owner  ascii  wide */
+    {      9,          24,      -1,   24,   32,    -1,   104,           1,     0,    48,   72},
+    {     10,          24,      -1,   24,   32,    -1,    96,           2,     0,    48,   72},
+    {     11,          56,       8,   48,   32,    56,     0,           0,     0,    48,   72},
+    {     12,          56,       0,    8,    0,    56,     0,           0,    70,    40,   56},
     /* From here on the interpreter tells where a thread's frame is, and what is no frame has no code. */
-    {.minor = 13, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
-    {.minor = 14, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
-    {.minor = 15, .through = -1, .back = 8, .code = 0, .instr = 56, .ascii = 40, .wide = 56},
+    {     13,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
+    {     14,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
+    {     15,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
 };
+/* clang-format on */
 
 /* The same in all of them. */
 enum { OWNED_BY_C = 3 };
@@ -117,7 +93,7 @@ static inline uint64_t u64_at(const char *object, ptrdiff_t offset) {
     return n;
 }
 
-/* ---- finding it ---- */
+/* ---- vp_python_guard it ---- */
 
 enum symbol { THIS_THREAD, IS_INITIALIZED, VERSION, LINE_OF, FINALIZING, FINALIZING_OLD, RUNTIME, SYMBOLS };
 static const char *const names[SYMBOLS] = {
@@ -197,11 +173,11 @@ static const char *study(struct interpreter *py, void *const *symbols) {
 static struct interpreter found[2];
 static struct interpreter *_Atomic current;
 static atomic_uint_least64_t came = UINT64_MAX, went;
-static struct vp_lock finding;
+struct vp_lock vp_python_guard;
 
 static void find(struct vp_modules_seen seen) {
     void *symbols[SYMBOLS];
-    vp_lock_take(&finding);
+    vp_lock_take(&vp_python_guard);
     struct interpreter *py = atomic_load(&current) == &found[0] ? &found[1] : &found[0];
     if (!vp_symbols_find(names, SYMBOLS, symbols)) {
         atomic_store(&current, NULL);
@@ -212,7 +188,7 @@ static void find(struct vp_modules_seen seen) {
     }
     atomic_store(&went, seen.went);
     atomic_store(&came, seen.came);
-    vp_lock_release(&finding);
+    vp_lock_release(&vp_python_guard);
 }
 
 /* It may come with a plug-in, and go with it. Where there is one, only that some module went matters. */
@@ -394,16 +370,4 @@ enum vp_python vp_python_walk(struct vp_walk *walk) {
 const void *vp_python_code(void) {
     const struct interpreter *py = interpreter();
     return py ? (const void *)py->line_of : NULL;
-}
-
-VP_NOT_ANALYSED /* the next lets it go */ void vp_python_fork_prepare(void) {
-    vp_lock_take(&finding);
-}
-
-VP_NOT_ANALYSED void vp_python_fork_parent(void) {
-    vp_lock_release(&finding);
-}
-
-void vp_python_fork_child(void) {
-    vp_lock_reset(&finding);
 }

@@ -1,8 +1,8 @@
 /* Stacks of Python. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_STACK_PYTHON_H
-#define VP_STACK_PYTHON_H
+#pragma once
 
+#include "base/lock.h"
 #include "watch/stack_table.h"
 
 enum vp_python {
@@ -15,8 +15,4 @@ enum vp_python vp_python_walk(struct vp_walk *walk);
 /* Some function of the interpreter; NULL: none. */
 const void *vp_python_code(void);
 
-void vp_python_fork_prepare(void);
-void vp_python_fork_parent(void);
-void vp_python_fork_child(void);
-
-#endif
+extern struct vp_lock vp_python_guard;

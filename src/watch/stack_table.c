@@ -2,13 +2,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_table.h"
 
-#include "base/lock.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /*
  * Room. A training of PyTorch has some thousands of stacks of some twenty thousand frames; a server that makes code
@@ -33,7 +31,7 @@ struct module {
     uint64_t bias;
 };
 
-static struct vp_lock table_lock; /* of whoever adds; the last but the trace's. To look up needs none */
+struct vp_lock vp_stack_table_guard; /* of whoever adds; the last but the trace's. To look up needs none */
 static struct {
     struct pairs stacks; /* parent, frame */
     struct pairs keys;
@@ -90,8 +88,7 @@ static void show(struct pairs *p, uint32_t n, uint64_t a, uint64_t b) {
 
 static void *carve(char **at, size_t bytes) {
     void *mem = *at;
-    if (*at)
-        *at += (bytes + 63) / 64 * 64;
+    *at += (bytes + 63) / 64 * 64;
     return mem;
 }
 
@@ -107,8 +104,8 @@ int vp_stack_table_open(void) {
                          TEXT + 64 * 16;
     if (table.text)
         return 0;
-    char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
+    char *at = vp_os_take_sparse(bytes);
+    if (!at)
         return -ENOMEM;
     carve_pairs(&at, &table.stacks, STACKS);
     carve_pairs(&at, &table.keys, KEYS);
@@ -163,7 +160,7 @@ static uint32_t frame_of_text(enum vp_frame_kind kind, const char *text) {
 }
 
 uint32_t vp_frame_add(struct vp_frame_key key, enum vp_frame_kind kind, const char *text) {
-    vp_lock_take(&table_lock);
+    vp_lock_take(&vp_stack_table_guard);
     uint32_t frame = vp_frame_find(key);
     if (!frame && (frame = frame_of_text(kind, text))) {
         const uint32_t n = next(&table.keys);
@@ -172,7 +169,7 @@ uint32_t vp_frame_add(struct vp_frame_key key, enum vp_frame_kind kind, const ch
             show(&table.keys, n, key.a, key.b);
         }
     }
-    vp_lock_release(&table_lock);
+    vp_lock_release(&vp_stack_table_guard);
     return frame;
 }
 
@@ -180,11 +177,11 @@ uint32_t vp_stack_push(uint32_t parent, uint32_t frame) {
     uint32_t stack = find(&table.stacks, parent, frame);
     if (__builtin_expect(stack != 0, true))
         return stack;
-    vp_lock_take(&table_lock);
+    vp_lock_take(&vp_stack_table_guard);
     stack = find(&table.stacks, parent, frame);
     if (!stack && (stack = next(&table.stacks)))
         show(&table.stacks, stack, parent, frame);
-    vp_lock_release(&table_lock);
+    vp_lock_release(&vp_stack_table_guard);
     return stack;
 }
 
@@ -200,7 +197,7 @@ void vp_walk_add_words(struct vp_walk *walk, uint64_t number, const char *words)
 /* ---- modules: few, and looked for only when an address is new ---- */
 
 uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias) {
-    vp_lock_take(&table_lock);
+    vp_lock_take(&vp_stack_table_guard);
     uint32_t count = atomic_load(&table.module_count), n = 1;
     while (n <= count && (table.modules[n].bias != bias || strcmp(table.text + table.modules[n].path, path) != 0 ||
                           strcmp(table.text + table.modules[n].build_id, build_id) != 0))
@@ -214,7 +211,7 @@ uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias) {
             n = 0;
         }
     }
-    vp_lock_release(&table_lock);
+    vp_lock_release(&vp_stack_table_guard);
     return n;
 }
 
@@ -262,18 +259,4 @@ uint64_t vp_module_bias(uint32_t module) {
 
 bool vp_stack_table_is_full(void) {
     return atomic_load_explicit(&table.full, memory_order_relaxed);
-}
-
-/* ---- forks ---- */
-
-VP_NOT_ANALYSED /* the next lets it go */ void vp_stack_table_fork_prepare(void) {
-    vp_lock_take(&table_lock);
-}
-
-VP_NOT_ANALYSED void vp_stack_table_fork_parent(void) {
-    vp_lock_release(&table_lock);
-}
-
-void vp_stack_table_fork_child(void) {
-    vp_lock_reset(&table_lock);
 }

@@ -6,11 +6,11 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STACK_TABLE_H
-#define VP_STACK_TABLE_H
+#pragma once
+
+#include "base/lock.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 /* As in a trace: a line of Python, an address in a module, or words. */
@@ -67,8 +67,4 @@ uint64_t vp_module_bias(uint32_t module);
 /* Has something found no room? */
 bool vp_stack_table_is_full(void);
 
-void vp_stack_table_fork_prepare(void);
-void vp_stack_table_fork_parent(void);
-void vp_stack_table_fork_child(void);
-
-#endif
+extern struct vp_lock vp_stack_table_guard;

@@ -2,15 +2,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stacks.h"
 
-#include "watch/stack_memo.h"
 #include "watch/stack_native.h"
 #include "watch/stack_peak.h"
 #include "watch/stack_python.h"
 #include "watch/stack_table.h"
-#include "watch/watch.h"
+#include "base/os_memory.h"
 #include "base/table.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <stdio.h>
@@ -76,10 +74,9 @@ struct block {
 /* Each by blocks of its own, so that threads seldom meet. A lock here comes before the peak's alone. */
 static struct shard {
     _Alignas(64) struct vp_lock lock;
-    bool open;
     struct vp_table blocks; /* of struct block */
     struct vp_slab slab;
-} shards[SHARDS];
+} shards[SHARDS] = {[0 ... SHARDS - 1] = {.slab = VP_SLAB(struct block)}};
 static atomic_uint_least64_t small_blocks; /* there, of less than SIZE */
 
 static uint64_t key_of(CUdevice device, uint64_t serial) {
@@ -93,10 +90,6 @@ static struct shard *shard_of(uint64_t key) {
 static void keep(const struct block *block) {
     struct shard *s = shard_of(block->key);
     vp_lock_take(&s->lock);
-    if (!s->open) {
-        vp_slab_init(&s->slab, sizeof(struct block));
-        s->open = true;
-    }
     struct block *kept = vp_table_reserve(&s->blocks) ? NULL : vp_slab_alloc(&s->slab);
     if (kept) {
         *kept = *block;
@@ -113,7 +106,7 @@ static void forget(uint64_t key, size_t size) {
     if (size < plan.every && !atomic_load_explicit(&small_blocks, memory_order_relaxed))
         return;
     vp_lock_take(&s->lock);
-    struct block *block = s->open ? vp_table_take(&s->blocks, key) : NULL;
+    struct block *block = vp_table_take(&s->blocks, key);
     if (block) {
         if (block->blocks)
             atomic_fetch_sub_explicit(&small_blocks, 1, memory_order_relaxed);
@@ -125,7 +118,7 @@ static void forget(uint64_t key, size_t size) {
 
 /* ---- stacks ---- */
 
-enum words { WORDS_DEEPER = 1, WORDS_FULL };
+enum words { WORDS_DEEPER = 1 };
 
 /* Where a thread of a Python program has no Python frame, its name is what there is to know it by. */
 static void add_thread(struct vp_walk *walk) {
@@ -247,7 +240,7 @@ uint32_t vp_stacks_of(CUdevice device, uint64_t serial) {
     if (!vp_stacks_wanted())
         return 0;
     vp_lock_take(&s->lock);
-    const struct block *block = s->open ? vp_table_get(&s->blocks, key) : NULL;
+    const struct block *block = vp_table_get(&s->blocks, key);
     const uint32_t stack = block ? block->stack : 0;
     vp_lock_release(&s->lock);
     return stack;
@@ -285,8 +278,8 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
     int count = 0;
     if (!vp_stacks_wanted())
         return -1;
-    struct sum *sums = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (sums == MAP_FAILED)
+    struct sum *sums = vp_os_take_sparse(bytes);
+    if (!sums)
         return 0;
     for (int i = 0; i < SHARDS; i++)
         add_up_shard(sums, stacks, device, &shards[i]);
@@ -310,24 +303,14 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
 VP_NOT_ANALYSED /* the next lets it go */ void vp_stacks_fork_prepare(void) {
     for (int i = 0; i < SHARDS; i++)
         vp_lock_take(&shards[i].lock);
-    vp_stack_peak_fork_prepare();
-    vp_python_fork_prepare();
-    vp_stack_table_fork_prepare();
 }
 
 VP_NOT_ANALYSED void vp_stacks_fork_parent(void) {
-    vp_stack_table_fork_parent();
-    vp_python_fork_parent();
-    vp_stack_peak_fork_parent();
     for (int i = 0; i < SHARDS; i++)
         vp_lock_release(&shards[i].lock);
 }
 
 void vp_stacks_fork_child(void) {
-    vp_memo_fork_child();
-    vp_stack_table_fork_child();
-    vp_python_fork_child();
-    vp_stack_peak_fork_child();
     for (int i = 0; i < SHARDS; i++)
         vp_lock_reset(&shards[i].lock);
 }

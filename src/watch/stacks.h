@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_WATCH_STACKS_H
-#define VP_WATCH_STACKS_H
+#pragma once
 
 #include "process/state.h"
 #include "watch/stack_table.h"
@@ -43,5 +42,3 @@ void vp_stacks_fork_child(void);
 void vp_stacks_tell(uint32_t stack);
 /* The next trace is another one. */
 void vp_stacks_tell_anew(void);
-
-#endif

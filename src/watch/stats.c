@@ -12,7 +12,6 @@
 #include "process/spill.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -122,7 +121,7 @@ static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool)
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     const struct vp_plan_figures plan = vp_plans_figures(pool);
     vp_plans_json(j, &plan);
-    vp_holders_json(j, pool->mem.device);
+    vp_holders_json(j, pool->mem.device, false);
     vp_json_end_object(j);
 }
 
@@ -153,9 +152,7 @@ static VP_LOCKED int write_json(int fd) {
         if (vp_state.others[dev].peak_bytes)
             json_others(&j, dev);
     vp_json_end_array(&j);
-    vp_json_begin_array(&j, "ranges");
     vp_ranges_json(&j);
-    vp_json_end_array(&j);
     if (vp_state.fills) {
         vp_json_begin_object(&j, "poison");
         vp_json_u64(&j, "checked_bytes", vp_poison_counts.checked_bytes);
@@ -215,10 +212,14 @@ static void print_silence(void) {
                  program_invocation_short_name, (int)getpid());
 }
 
+static double mib(uint64_t bytes) {
+    return (double)bytes / 1048576;
+}
+
 static void print_spilled(const struct vp_memory_stats *s, CUdevice dev) {
     if (s->spills)
         vp_log_print("  spilled: %lu blocks, at most %.1f MiB in the host's memory at once", s->spills,
-                     (double)s->peak_spilled_bytes / 1048576);
+                     mib(s->peak_spilled_bytes));
     for (int i = 0; i < VP_SPILL_REFUSED_COUNT; i++)
         if (vp_spill_refused[dev][i])
             vp_log_print("  not spilled %lu times (%s)", vp_spill_refused[dev][i], refusals[i]);
@@ -230,11 +231,9 @@ static VP_LOCKED void print_summary(void) {
     vp_pools_each(pool) {
         const struct device_stats s = device_stats(pool);
         vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", pool->mem.device,
-                     (double)s.pool.peak_live_bytes / 1048576, (double)s.pool.peak_held_bytes / 1048576,
-                     100 * efficiency(&s.pool));
+                     mib(s.pool.peak_live_bytes), mib(s.pool.peak_held_bytes), 100 * efficiency(&s.pool));
         vp_log_print("  %lu allocations, %lu frees; %.1f MiB still live, %.1f MiB held; out of memory %lu times",
-                     s.pool.allocs, s.pool.frees, (double)s.pool.live_bytes / 1048576,
-                     (double)s.pool.held_bytes / 1048576, s.pool.ooms);
+                     s.pool.allocs, s.pool.frees, mib(s.pool.live_bytes), mib(s.pool.held_bytes), s.pool.ooms);
         vp_log_print("  driver: %.1f ms in %lu creates, %lu maps, %lu unmaps; %lu events, %lu queries",
                      (double)(s.pool.driver_ns + s.timelines.ns) / 1e6, s.pool.calls.create, s.pool.calls.map,
                      s.pool.calls.unmap, (s.timelines.records + s.timelines.barriers), s.timelines.queries);
@@ -245,18 +244,18 @@ static VP_LOCKED void print_summary(void) {
         print_spilled(&s.pool, pool->mem.device);
         if (pool->bare && pool->bare->peak_addressed)
             vp_log_print("  bare segments: at most %.1f MiB of addresses, %.1f MiB now",
-                         (double)pool->bare->peak_addressed / 1048576, (double)pool->bare->addressed / 1048576);
+                         mib(pool->bare->peak_addressed), mib(pool->bare->addressed));
         vp_plans_print(pool);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)
             vp_log_print("device %d: others made up to %.1f MiB themselves, and have %.1f MiB in %lu handles", dev,
-                         (double)vp_state.others[dev].peak_bytes / 1048576,
-                         (double)vp_state.others[dev].bytes / 1048576, vp_state.others[dev].handles);
+                         mib(vp_state.others[dev].peak_bytes), mib(vp_state.others[dev].bytes),
+                         vp_state.others[dev].handles);
     if (vp_options()->poison)
         vp_log_print("poison: %.1f MiB checked, %.1f MiB not; %lu blocks were written to after they were freed",
-                     (double)vp_poison_counts.checked_bytes / 1048576,
-                     (double)vp_poison_counts.unchecked_bytes / 1048576, vp_poison_counts.written_blocks);
+                     mib(vp_poison_counts.checked_bytes), mib(vp_poison_counts.unchecked_bytes),
+                     vp_poison_counts.written_blocks);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
             vp_log_print("passed on to CUDA: %s, %lu times", vp_passed_names[i], atomic_load(&vp_state.passed[i]));

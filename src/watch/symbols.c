@@ -70,7 +70,6 @@ static void *find(const struct tables *t, const char *name) {
 static int look(struct dl_phdr_info *info, size_t size, void *context) {
     const struct wanted *w = context;
     struct tables t;
-    (void)size;
     if (!read_tables(info, &t) || !(w->out[0] = find(&t, w->names[0])))
         return 0;
     for (size_t i = 1; i < w->count; i++)

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_SYMBOLS_H
-#define VP_SYMBOLS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -13,5 +12,3 @@
  * NULL for those that it lacks. Returns whether there is one. Indirect functions count as missing.
  */
 _Bool vp_symbols_find(const char *const *names, size_t count, void **out);
-
-#endif

@@ -9,7 +9,6 @@
  */
 #include "watch/trace.h"
 
-#include "watch/watch.h"
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "watch/journal.h"
@@ -268,16 +267,7 @@ void vp_trace_end(void) {
 
 /* ---- forks ---- */
 
-VP_NOT_ANALYSED /* the next lets it go */ void vp_trace_fork_prepare(void) {
-    vp_lock_take(&vp_trace_guard);
-}
-
-VP_NOT_ANALYSED void vp_trace_fork_parent(void) {
-    vp_lock_release(&vp_trace_guard);
-}
-
 VP_NOT_ANALYSED /* there is one thread */ void vp_trace_fork_child(void) {
-    vp_lock_reset(&vp_trace_guard);
     if (trace.on)
         vp_journal_leave(&trace.file);
     trace.parents |= trace.on;

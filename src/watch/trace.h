@@ -1,7 +1,6 @@
 /* The trace: what trace.c writes, and what other files of this folder add to it. docs/stacks.md tells of its lines. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_WATCH_TRACE_H
-#define VP_WATCH_TRACE_H
+#pragma once
 
 #include "process/state.h"
 
@@ -38,9 +37,7 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
 void vp_trace_end(void);
 /* There is a file, and it is written to. */
 bool vp_trace_is_recorded(void);
-/* Around a fork: the file stays the parent's. The lock comes last. */
-void vp_trace_fork_prepare(void);
-void vp_trace_fork_parent(void);
+/* In the child of a fork: the file stays the parent's. */
 void vp_trace_fork_child(void);
 
 /* ---- trace_records.c ---- */
@@ -52,5 +49,3 @@ void vp_trace_failure(CUdevice device, size_t size, uint32_t stream);
 bool vp_trace_mark(char op, const char *name, uint64_t thread, uint32_t depth);
 /* The next trace is another one. */
 void vp_trace_held_anew(void);
-
-#endif

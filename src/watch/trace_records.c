@@ -3,6 +3,7 @@
 #include "watch/trace.h"
 
 #include "pool/bare/bare.h"
+#include "watch/watch.h"
 
 #include <string.h>
 
@@ -10,15 +11,6 @@
 static struct {
     uint64_t held, calls, addressed;
 } told[VP_DEVICES];
-
-static VP_LOCKED uint64_t calls_of(const struct vp_pool *pool) {
-    const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
-    uint64_t calls = timelines.records + timelines.barriers + timelines.queries + timelines.waits;
-#define ADD(field, name) calls += pool->mem.stats.calls.field;
-    VP_MEMORY_CALLS(ADD)
-#undef ADD
-    return calls;
-}
 
 /* Addresses of bare segments change when segments come and go. */
 static VP_LOCKED void tell_addressed(const struct vp_pool *pool) {
@@ -36,7 +28,8 @@ void vp_trace_held(void) {
     vp_pools_each(pool) {
         tell_addressed(pool);
         CUdevice device = pool->mem.device;
-        const uint64_t held = pool->mem.stats.held_bytes, calls = calls_of(pool);
+        const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, device);
+        const uint64_t held = pool->mem.stats.held_bytes, calls = vp_stats_calls(&pool->mem.stats, &timelines);
         if ((held == told[device].held && calls == told[device].calls) || !vp_trace_lock())
             continue;
         vp_trace_put('h', VP_TRACE_NUMBER((uint64_t)device), VP_TRACE_NUMBER(held), VP_TRACE_NUMBER(calls));

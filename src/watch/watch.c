@@ -5,6 +5,9 @@
 #include "watch/dump.h"
 #include "watch/holders.h"
 #include "watch/marks.h"
+#include "watch/stack_memo.h"
+#include "watch/stack_peak.h"
+#include "watch/stack_python.h"
 #include "watch/stacks.h"
 #include "watch/trace.h"
 #include "watch/hold.h"
@@ -63,19 +66,30 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
     vp_trace_event(op, device, serial, size, stream, stacks && op == 'a' ? &stack : NULL);
 }
 
-static void fork_prepare(void) {
+/* The locks of this folder, but for those of stacks.c, which come first. What the first ones guard is to be whole in
+ * the child of a fork, so they are taken around it, in this order; in the child all are free. */
+static struct vp_lock *const taken[] = {&vp_stack_peak_guard, &vp_python_guard, &vp_stack_table_guard, &vp_trace_guard,
+                                        &vp_marks_guard};
+static struct vp_lock *const others[] = {&vp_memo_guard, &vp_dump_plan_guard, &vp_dump_guard, &vp_lend_guard};
+enum { TAKEN = sizeof taken / sizeof *taken, OTHERS = sizeof others / sizeof *others };
+
+VP_NOT_ANALYSED /* the next lets them go */ static void fork_prepare(void) {
     vp_stacks_fork_prepare();
-    vp_trace_fork_prepare();
-    vp_marks_fork_prepare();
+    for (int i = 0; i < TAKEN; i++)
+        vp_lock_take(taken[i]);
 }
 
-static void fork_parent(void) {
-    vp_marks_fork_parent();
-    vp_trace_fork_parent();
+VP_NOT_ANALYSED static void fork_parent(void) {
+    for (int i = TAKEN; i-- > 0;)
+        vp_lock_release(taken[i]);
     vp_stacks_fork_parent();
 }
 
 static void fork_child(void) {
+    for (int i = 0; i < TAKEN; i++)
+        vp_lock_reset(taken[i]);
+    for (int i = 0; i < OTHERS; i++)
+        vp_lock_reset(others[i]);
     vp_marks_fork_child();
     vp_trace_fork_child();
     vp_trace_held_anew();
@@ -84,7 +98,6 @@ static void fork_child(void) {
     vp_plans_fork_child();
     vp_lend_leave_to_parent();
     vp_shared_stats_leave_to_parent();
-    vp_dump_fork_child();
 }
 
 static void end(void) {
@@ -98,20 +111,6 @@ static void end(void) {
     vp_trace_end();
 }
 
-void vp_dump_begin(void) {
-    vp_lock_take(&vp_library_lock);
-    vp_shared_stats_take_dumps();
-    vp_lock_release(&vp_library_lock);
-}
-
-static int range_push(const char *name) {
-    return vp_marks_push(name, NULL);
-}
-
-static int range_pop(void) {
-    return vp_marks_pop(NULL);
-}
-
 const struct vp_watch vp_watch = {
     .opening = opening,
     .wants_events = wants_events,
@@ -120,11 +119,7 @@ const struct vp_watch vp_watch = {
     .event = event,
     .stack_of = vp_stacks_of,
     .tell_stack = vp_holders_log,
-    .mark = vp_marks_mark,
-    .range_push = range_push,
-    .range_pop = range_pop,
     .out_of_memory = vp_oom_explain,
-    .dump = vp_dump_to,
     .fork_prepare = fork_prepare,
     .fork_parent = fork_parent,
     .borrow = vp_lend_borrow,

@@ -1,11 +1,19 @@
 /* What the files of this folder share beside dumps, and pass on to process/watch.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_WATCH_H
-#define VP_WATCH_H
+#pragma once
 
 #include "process/state.h"
 #include "base/json.h"
 #include "pool/slack.h"
+
+/* Calls of the driver that were made for a pool. */
+static inline uint64_t vp_stats_calls(const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines) {
+    uint64_t calls = timelines->records + timelines->barriers + timelines->queries + timelines->waits;
+#define ADD(field, name) calls += s->calls.field;
+    VP_MEMORY_CALLS(ADD)
+#undef ADD
+    return calls;
+}
 
 /* ---- stats.c ---- */
 
@@ -22,9 +30,7 @@ void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, con
 
 void vp_shared_stats_open_device(struct vp_pool *pool) VP_LOCKED;
 void vp_shared_stats_publish(void) VP_LOCKED;
-/* From here on somebody answers who asks for a dump. With the library's lock held. */
-void vp_shared_stats_take_dumps(void) VP_LOCKED;
+/* From here on somebody answers who asks for a dump. */
+void vp_shared_stats_take_dumps(void) VP_UNLOCKED;
 void vp_shared_stats_leave_to_parent(void);
 void vp_shared_stats_remove(void);
-
-#endif

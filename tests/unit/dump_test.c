@@ -5,6 +5,7 @@
 
 #include "process/state.h"
 #include "watch/dump.h"
+#include "watch/say.h"
 #include "base/output.h"
 
 #include <errno.h>

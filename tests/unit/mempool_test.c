@@ -294,43 +294,35 @@ Test(mempool, access_that_fails) {
 
 /* ---- where the program waits on the host ---- */
 
-enum sync { CONTEXT, STREAM, EVENT };
-
 /* As the doors where the program waits on the host. */
-static void synchronize(enum sync how, CUstream stream) {
+static void synchronize(enum vp_waited how, CUstream stream) {
     CUevent event;
     switch (how) {
-    case CONTEXT: cu_ok(cuCtxSynchronize()); break;
-    case STREAM: cu_ok(cuStreamSynchronize(stream)); break;
-    case EVENT:
+    case VP_WAITED_CONTEXT: cu_ok(cuCtxSynchronize()); break;
+    case VP_WAITED_STREAM: cu_ok(cuStreamSynchronize(stream)); break;
+    case VP_WAITED_EVENT:
         cu_ok(cuEventCreate(&event, 0));
         cu_ok(cuEventRecord(event, stream));
         cu_ok(cuEventSynchronize(event));
         cu_ok(cuEventDestroy(event));
     }
-    if (!vp_api_sync_matters())
-        return;
-    switch (how) {
-    case CONTEXT: vp_api_context_synchronized(); break;
-    case STREAM: vp_api_stream_synchronized(stream); break;
-    case EVENT: vp_api_event_synchronized(); break;
-    }
+    vp_api_synchronized(how, stream);
 }
 
 Test(mempool, a_release_threshold_that_is_set_is_obeyed) {
     door_open("capacity=256M,granularity=64K,lazy=0,devices=2");
     CUmemoryPool pool = default_pool(0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
-    for (enum sync how = CONTEXT; how <= EVENT; how++) {
+    for (enum vp_waited how = VP_WAITED_CONTEXT; how <= VP_WAITED_EVENT; how++) {
         CUdeviceptr kept = door_take(4 * MiB, s), a = door_take(32 * MiB, s), b = door_take(32 * MiB, s);
-        if (how == CONTEXT) {
+        if (how == VP_WAITED_CONTEXT) {
             cu_ok(door_free_async(a, s));
             synchronize(how, s);
-            cr_assert(!vp_api_sync_matters());
+            cr_assert(!atomic_load(&vp_state.sync_matters));
             cr_assert_geq(vp_sim_used_vmm(0), 68 * MiB, "nobody has set it: what is held stays");
             cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX));
             synchronize(how, s);
-            cr_assert(!vp_api_sync_matters(), "and under the highest one");
+            cr_assert(!atomic_load(&vp_state.sync_matters), "and under the highest one");
             a = door_take(32 * MiB, s);
         }
         cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 20 * MiB));
@@ -363,16 +355,16 @@ Test(mempool, release_thresholds_of_several_pools) {
     cr_assert(!set(default_pool(0), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX));
     cu_ok(alloc_from(&a, 32 * MiB, own, 0));
     cu_ok(door_free_async(a, 0));
-    synchronize(CONTEXT, 0);
+    synchronize(VP_WAITED_CONTEXT, 0);
     cr_assert_eq(vp_sim_used_vmm(0), 32 * MiB);
     cr_assert(!set(default_pool(0), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 8 * MiB));
-    synchronize(CONTEXT, 0);
+    synchronize(VP_WAITED_CONTEXT, 0);
     cr_assert_leq(vp_sim_used_vmm(0), 16 * MiB);
     pool_destroy(own);
     door_close();
 }
 
-static void check_strict(bool wait, enum sync how) {
+static void check_strict(bool wait, enum vp_waited how) {
     CUdeviceptr a, b;
     CUmemoryPool pool = pool_create(0);
     cr_assert(!set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0));
@@ -395,8 +387,8 @@ static void check_strict(bool wait, enum sync how) {
         synchronize(how, f);
         CUstream t = door_stream(CU_STREAM_NON_BLOCKING);
         cu_ok(alloc_from(&b, 2 * MiB, pool, t));
-        cr_assert_eq(a == b, how != EVENT, "the program has waited for its stream");
-        if (how == STREAM) {
+        cr_assert_eq(a == b, how != VP_WAITED_EVENT, "the program has waited for its stream");
+        if (how == VP_WAITED_STREAM) {
             CUdeviceptr c;
             cu_ok(alloc_from(&c, 2 * MiB, pool, t));
             cr_assert(c != a && c != b);
@@ -413,16 +405,16 @@ static void check_strict(bool wait, enum sync how) {
 Test(mempool, opportunistic_reuse_can_be_forbidden) {
     setenv("VPOOL_WAIT", "early", 1);
     door_open(SIM);
-    check_strict(true, CONTEXT);
+    check_strict(true, VP_WAITED_CONTEXT);
     cu_ok(cuCtxSynchronize());
     trim(default_pool(0), 0);
-    check_strict(false, CONTEXT);
+    check_strict(false, VP_WAITED_CONTEXT);
     cu_ok(cuCtxSynchronize());
     trim(default_pool(0), 0);
-    check_strict(false, STREAM);
+    check_strict(false, VP_WAITED_STREAM);
     cu_ok(cuCtxSynchronize());
     trim(default_pool(0), 0);
-    check_strict(false, EVENT);
+    check_strict(false, VP_WAITED_EVENT);
     door_close();
 }
 
