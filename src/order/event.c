@@ -78,17 +78,18 @@ bool vp_timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline) {
 /* ---- recording ---- */
 
 /* Can the calling thread name this timeline's stream? Of per-thread streams it can name its own only; the id tells, a
- * thread's handle may come back. */
-static bool nameable(const struct vp_timelines *ls, const struct vp_timeline *timeline) {
+ * thread's handle may come back. One that captures, or has joined another's capture, must not be asked for it. */
+static bool nameable(struct vp_timelines *ls, const struct vp_timeline *timeline) {
     if (timeline->kind != VP_TIMELINE_STREAM || timeline->gone || timeline->lost)
         return false;
     if (!timeline->per_thread)
         return true;
     unsigned long long id = 0;
     bool entered = vp_context_enter(ls, timeline->context);
-    CUresult res = ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id);
+    bool own = !vp_timeline_captures(ls, CU_STREAM_PER_THREAD) && !ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id) &&
+               id + 1 == timeline->id;
     vp_context_leave(ls, entered);
-    return !res && id + 1 == timeline->id;
+    return own;
 }
 
 /* Events that a timeline may have pending before it asks whether some are done, unasked: each costs the driver some
