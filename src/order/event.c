@@ -19,10 +19,10 @@ static struct vp_event *event_take(struct vp_timelines *ls, struct vp_context *c
     vp_list_init(&ev->link);
     ev->context = ctx;
     vp_cancel_hold();
-    bool entered = vp_context_enter(ls, ctx);
-    CUresult res = ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
+    int entered = vp_context_enter(ls, ctx);
+    bool made = entered >= 0 && !ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
     vp_context_leave(ls, entered);
-    if (res) {
+    if (!made) {
         vp_slab_free(&ls->event_slab, ev);
         return NULL;
     }
@@ -85,9 +85,9 @@ static bool nameable(struct vp_timelines *ls, const struct vp_timeline *timeline
     if (!timeline->per_thread)
         return true;
     unsigned long long id = 0;
-    bool entered = vp_context_enter(ls, timeline->context);
-    bool own = !vp_timeline_captures(ls, CU_STREAM_PER_THREAD) && !ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id) &&
-               id + 1 == timeline->id;
+    int entered = vp_context_enter(ls, timeline->context);
+    bool own = entered >= 0 && !vp_timeline_captures(ls, CU_STREAM_PER_THREAD) &&
+               !ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id) && id + 1 == timeline->id;
     vp_context_leave(ls, entered);
     return own;
 }
@@ -125,9 +125,9 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         over_context |= ls->barriers;
     else if (joins && !vp_timelines_blocking_idle(ls, ctx))
         return -EBUSY;
-    bool entered = !over_context && vp_stream_enter(ls, ctx, stream);
+    int entered = over_context ? 0 : vp_stream_enter(ls, ctx, stream);
     struct vp_event *ev = NULL;
-    int err = capturing && (over_context || vp_stream_captures(ls, stream)) ? -EBUSY : 0;
+    int err = entered < 0 ? entered : capturing && (over_context || vp_stream_captures(ls, stream)) ? -EBUSY : 0;
     if (!err && !(ev = event_take(ls, ctx)))
         err = -ENOMEM;
     if (!err) {
