@@ -49,12 +49,14 @@ static struct vp_context *lives_on(const struct vp_timelines *ls, CUcontext hand
 }
 
 static CUresult device_of(const struct vp_timelines *ls, CUcontext handle, CUdevice *dev) {
-    CUcontext popped;
-    CUresult res = ls->drv->cuCtxPushCurrent_v2(handle);
-    if (!res) {
-        res = ls->drv->cuCtxGetDevice(dev);
+    CUcontext now, popped;
+    CUresult refused = ls->drv->cuCtxPushCurrent_v2(handle);
+    /* A thread whose stack of contexts is full may be there already. */
+    if (refused && (ls->drv->cuCtxGetCurrent(&now) || now != handle))
+        return refused;
+    CUresult res = ls->drv->cuCtxGetDevice(dev);
+    if (!refused)
         ls->drv->cuCtxPopCurrent_v2(&popped);
-    }
     return res;
 }
 
@@ -138,7 +140,10 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
 
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx) {
     CUdevice dev;
-    return device_of(ls, ctx->handle, &dev) != CUDA_SUCCESS;
+    CUresult res = device_of(ls, ctx->handle, &dev);
+    /* Other refusals, as of a thread whose stack of contexts is full, tell nothing. */
+    return res == CUDA_ERROR_INVALID_CONTEXT || res == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+           res == CUDA_ERROR_INVALID_HANDLE || res == CUDA_ERROR_DEINITIALIZED;
 }
 
 /* Does the driver still know it, and not another one under its handle? */

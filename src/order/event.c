@@ -19,10 +19,10 @@ static struct vp_event *event_take(struct vp_timelines *ls, struct vp_context *c
     vp_list_init(&ev->link);
     ev->context = ctx;
     vp_cancel_hold();
-    bool entered = vp_context_enter(ls, ctx);
-    CUresult res = ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
+    int entered = vp_context_enter(ls, ctx);
+    bool made = entered >= 0 && !ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
     vp_context_leave(ls, entered);
-    if (res) {
+    if (!made) {
         vp_slab_free(&ls->event_slab, ev);
         return NULL;
     }
@@ -78,17 +78,18 @@ bool vp_timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline) {
 /* ---- recording ---- */
 
 /* Can the calling thread name this timeline's stream? Of per-thread streams it can name its own only; the id tells, a
- * thread's handle may come back. */
-static bool nameable(const struct vp_timelines *ls, const struct vp_timeline *timeline) {
+ * thread's handle may come back. One that captures, or has joined another's capture, must not be asked for it. */
+static bool nameable(struct vp_timelines *ls, const struct vp_timeline *timeline) {
     if (timeline->kind != VP_TIMELINE_STREAM || timeline->gone || timeline->lost)
         return false;
     if (!timeline->per_thread)
         return true;
     unsigned long long id = 0;
-    bool entered = vp_context_enter(ls, timeline->context);
-    CUresult res = ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id);
+    int entered = vp_context_enter(ls, timeline->context);
+    bool own = entered >= 0 && !vp_timeline_captures(ls, CU_STREAM_PER_THREAD) &&
+               !ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id) && id + 1 == timeline->id;
     vp_context_leave(ls, entered);
-    return !res && id + 1 == timeline->id;
+    return own;
 }
 
 /* Events that a timeline may have pending before it asks whether some are done, unasked: each costs the driver some
@@ -124,9 +125,9 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         over_context |= ls->barriers;
     else if (joins && !vp_timelines_blocking_idle(ls, ctx))
         return -EBUSY;
-    bool entered = !over_context && vp_stream_enter(ls, ctx, stream);
+    int entered = over_context ? 0 : vp_stream_enter(ls, ctx, stream);
     struct vp_event *ev = NULL;
-    int err = capturing && (over_context || vp_stream_captures(ls, stream)) ? -EBUSY : 0;
+    int err = entered < 0 ? entered : capturing && (over_context || vp_stream_captures(ls, stream)) ? -EBUSY : 0;
     if (!err && !(ev = event_take(ls, ctx)))
         err = -ENOMEM;
     if (!err) {

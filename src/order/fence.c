@@ -254,14 +254,14 @@ int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct 
         if (!ev || !p->waitable)
             return -EBUSY;
         uint64_t begin = vp_timer_begin(ls);
-        bool entered = vp_stream_enter(ls, timeline->context, timeline->stream);
+        int entered = vp_stream_enter(ls, timeline->context, timeline->stream);
         /* Its capture may have begun while memory was waited for without the lock; a wait for work outside would
          * destroy it. */
-        bool captures = vp_timeline_captures(ls, timeline->stream);
-        CUresult res = captures ? CUDA_SUCCESS : ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
+        bool refused = entered < 0 || vp_timeline_captures(ls, timeline->stream);
+        CUresult res = refused ? CUDA_SUCCESS : ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
         vp_context_leave(ls, entered);
         vp_timer_end(timeline->context, begin);
-        if (captures)
+        if (refused)
             return -EBUSY;
         timeline->context->stats.waits++;
         /* What ended unseen is over, and nothing is left to wait for. */

@@ -86,9 +86,11 @@ static VP_LOCKED CUresult mem_info(CUdevice dev, size_t *free_bytes, size_t *tot
     const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev
                                        ? vp_context_on(&vp_state.timelines, dev)
                                        : NULL;
-    bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
-    CUresult res = vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
-    if (pushed)
+    CUresult res = ctx ? vp_state.drv.cuCtxPushCurrent_v2(ctx->handle) : CUDA_SUCCESS;
+    if (res)
+        return res;
+    res = vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
+    if (ctx)
         vp_state.drv.cuCtxPopCurrent_v2(&popped);
     return res;
 }

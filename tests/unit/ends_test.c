@@ -76,6 +76,31 @@ Test(ends, a_stream_that_has_joined_a_capture_is_destroyed) {
     door_close();
 }
 
+/* Its id is not asked then, by which a thread knows its own again: the driver would end the capture. */
+Test(ends, a_threads_own_stream_that_has_joined_a_capture_is_left_alone) {
+    CUevent event;
+    CUgraph graph;
+    door_open(SIM);
+    CUstream own = CU_STREAM_PER_THREAD, begins = door_stream(CU_STREAM_NON_BLOCKING),
+             wants = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CUdeviceptr freed = door_take(8 * MiB, own);
+    vp_sim_hold(own);
+    cu_ok(cuMemsetD8Async(freed, 1, 8 * MiB, own));
+    cu_ok(door_free_async(freed, own));
+    cu_ok(door_begin_capture(begins, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(cuEventRecord(event, begins));
+    cu_ok(cuStreamWaitEvent(own, event, 0));
+    cr_assert_neq(door_take(8 * MiB, wants), freed);
+    cu_ok(cuEventRecord(event, own));
+    cu_ok(cuStreamWaitEvent(begins, event, 0));
+    cu_ok(door_end_capture(begins, &graph));
+    cu_ok(cuGraphDestroy(graph));
+    vp_sim_release(own);
+    nothing_is_held_up();
+    door_close();
+}
+
 /* What it has queued a barrier tells, and none can be had while another captures. */
 Test(ends, a_stream_was_destroyed_before_a_capture) {
     door_open(SIM);
