@@ -47,9 +47,10 @@ static VP_LOCKED struct vp_pool *next_to_build(struct vp_ahead_batch *batch, boo
         struct vp_ahead *ahead = pool->ahead;
         if (!vp_ahead_is_open(ahead))
             continue;
-        if (vp_ahead_begin(ahead, batch))
+        const bool begun = vp_ahead_begin(ahead, batch);
+        ahead->idle_looks = !begun && vp_ahead_in_step(ahead) == VP_AHEAD_OUT_OF_STEP ? ahead->idle_looks + 1 : 0;
+        if (begun)
             return pool;
-        ahead->idle_looks = vp_ahead_in_step(ahead) == VP_AHEAD_OUT_OF_STEP ? ahead->idle_looks + 1 : 0;
         if (ahead->idle_looks > LOOKS_OUT_OF_STEP)
             vp_ahead_stop(ahead);
         *open |= !ahead->ended;

@@ -12,7 +12,9 @@
  * anywhere in the plan: so it goes round and round in the steps of a training.
  *
  * A program that does something else pays little: nothing is made ahead of it but at the very beginning, and what was
- * not made goes back to being a hole. All rules of who may have which bytes are those of any other memory.
+ * not made goes back to being a hole. One that began as the plan's did and goes on with other sizes will need as much
+ * memory: the builder goes on, in handles that are of use for any size. All rules of who may have which bytes are those
+ * of any other memory.
  *
  * The caller holds the library's lock, where nothing else is said.
  *
@@ -35,6 +37,7 @@ struct vp_ahead {
     CUdeviceptr base[VP_ZONES], end[VP_ZONES]; /* the plan's addresses; 0: none */
     size_t most;                               /* held by its handles, or by its run if that is less */
     bool trusted;                              /* it is this program's, as far as can be told */
+    bool kin;                                  /* the program began as the plan's did, whatever it does by now */
     /* ---- the program ---- */
     uint32_t at;                   /* no request before that is looked for */
     uint32_t next_request;         /* behind the last that came */
@@ -99,6 +102,7 @@ struct vp_ahead_batch {
     size_t size;         /* of each */
     unsigned count;      /* wanted; once they were made: there are */
     unsigned each;       /* handles of the plan in one */
+    unsigned parts;      /* or one of the plan in so many */
     size_t run;          /* of the plan */
     bool bare, short_of; /* in bare segments; the device, or the driver, refused some */
     CUcontext context;   /* to ask what is free; NULL: not to be asked */

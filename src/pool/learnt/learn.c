@@ -77,18 +77,11 @@ struct summing {
 enum { HASH = 2 * VP_LEARNT_SLOTS };
 
 /*
- * Handles where blocks come and go: a share of all, so that there are few; no smaller than what the pool makes by
- * itself, nor so large that a program that does something else can do nothing with them. Where small blocks lie, too,
- * one of which pins the handle, it is a few times as large as the smallest at most.
+ * Handles where blocks come and go are as large as the pool's own, or a small share of all, so that there are not too
+ * many: the next run may draw other sizes, and a block that ends within a handle pins the rest of it. Where no block is
+ * smaller than some times as much they are larger, up to a share of all so that there are few.
  */
-enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20, SMALL_LEAST = 16 << 20, SMALL_TIMES = 4 };
-
-/* As much for a program that did not do what the run before did, which nor will the next: it draws its sizes. */
-enum { DRAWN_MOST = 16 << 20 };
-
-static bool is_drawn(const struct vp_pool *pool) {
-    return pool->ahead && 2 * pool->ahead->served < pool->ahead->requests;
-}
+enum { FINE_SHARE = 4096, HANDLE_SHARE = 128, BLOCK_SHARE = 16, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20 };
 
 static void mark_cells(struct summing *s) {
     for (size_t c = 0; c < s->cell_count; c++)
@@ -135,11 +128,16 @@ static void add_run(struct summing *s, uint8_t zone, uint64_t offset, uint64_t s
         out->runs[out->run_count++] = (struct vp_learnt_run){offset, size, 1, need, zone};
 }
 
+static size_t share_of_all(const struct summing *s, size_t share) {
+    size_t size = HANDLE_LEAST;
+    while (size < HANDLE_MOST && size < s->cell_count * s->g / share)
+        size *= 2;
+    return size;
+}
+
 static void cut_into_handles(struct summing *s) {
-    const size_t largest = s->pool->config.handle, limit = is_drawn(s->pool) ? DRAWN_MOST : HANDLE_MOST;
-    size_t most = HANDLE_LEAST;
-    while (most < limit && most < s->cell_count * s->g / HANDLE_SHARE)
-        most *= 2;
+    const size_t largest = s->pool->config.handle;
+    const size_t most = share_of_all(s, HANDLE_SHARE), fine = share_of_all(s, FINE_SHARE);
     for (size_t c = 0, n; c < s->cell_count; c += n) {
         const struct cell *first = &s->cells[c];
         const size_t room = (first->owner || most > largest ? largest : most) / s->g;
@@ -149,7 +147,7 @@ static void cut_into_handles(struct summing *s) {
             if (next->cut || next->need == UINT32_MAX || !next->owner != !first->owner)
                 break;
             least = next->least < least ? next->least : least;
-            if (!first->owner && n * s->g >= SMALL_LEAST && n >= least * SMALL_TIMES)
+            if (!first->owner && n * s->g >= fine && n >= least / BLOCK_SHARE)
                 break;
             need = next->need < need ? next->need : need;
         }
