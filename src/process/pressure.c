@@ -24,7 +24,7 @@ size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option) {
         vp_log(VP_LOG_WARN, "%s: the size of device %d is not to be had: it counts as 0", option, (int)dev);
         return 0;
     }
-    return total / 100 * share;
+    return total * share / 100;
 }
 
 /* ---- by itself ---- */

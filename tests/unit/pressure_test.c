@@ -63,9 +63,12 @@ Test(pressure, a_limit_is_the_size_of_the_device) {
 
 Test(pressure, a_limit_in_percent) {
     CUdeviceptr more = 0;
+    size_t unused = 0, total = 0;
     setenv("VPOOL_LIMIT", "25%", 1);
     door_open(SIM);
     CUdeviceptr a = door_malloc(15 * MiB);
+    cr_assert(!vp_api_mem_info(&unused, &total));
+    cr_assert_eq(total, 16 * MiB, "to the byte");
     cr_assert_eq(door_alloc(&more, 2 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
     cu_ok(door_free(a));
     door_close();
