@@ -159,6 +159,24 @@ Test(bare, what_was_made_room_for_no_other_process_takes) {
     door_close();
 }
 
+/* What would be left of a large block stays with it, up to a MiB. */
+Test(bare, room_is_for_what_is_left_of_a_large_block_too) {
+    door_open("capacity=2G,granularity=2M,lazy=0,timeout=3000");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(160 * MiB, s);
+    for (size_t size = 2 * MiB; size < 64 * MiB; size *= 2) {
+        cu_ok(vp_bare_room(0, size, on(s)));
+        vp_sim_others(0, 2 * GiB - held());
+        cr_assert(vp_bare_used(seg + 2 * MiB - 512, size + MiB, on(s)));
+        cu_ok(cuMemsetD8Async(seg + 2 * MiB - 512, 1, size + MiB, s));
+        cu_ok(cuStreamSynchronize(s));
+        unuse(seg + 2 * MiB - 512, size + MiB);
+        vp_sim_others(0, 0);
+        seg += size + 4 * MiB;
+    }
+    door_close();
+}
+
 static void *take(void *got) {
     cu_ok(cuCtxSetCurrent(made_current));
     cr_assert_eq(door_alloc(got, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);

@@ -199,10 +199,11 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
  */
 enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
 
-/* The pages that it touches must be held; for the rest the device may be counted on. */
+/* The pages that it touches must be held; for the rest the device may be counted on. What would be left of a large one,
+ * up to a MiB, stays with it: a page more, where pages are of the usual size. */
 static inline size_t vp_bare_touched(const struct vp_bare *bare, size_t size) {
     const struct vp_memory *mem = &bare->pool->mem;
-    return ((size + mem->granularity - 1) >> mem->granularity_shift) + 1;
+    return ((size + mem->granularity - 1) >> mem->granularity_shift) + 1 + (size > VP_BARE_LARGE);
 }
 bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages);
 
