@@ -177,6 +177,57 @@ Test(bare, room_is_for_what_is_left_of_a_large_block_too) {
     door_close();
 }
 
+/* ---- a limit: memory that goes back to be had again in other pieces ---- */
+
+static CUresult (*release)(CUmemGenericAllocationHandle);
+
+/* Another process has at once what goes back: it waits for nothing else. */
+static CUresult release_to_others(CUmemGenericAllocationHandle handle) {
+    const CUresult res = release(handle);
+    vp_sim_others(0, 96 * MiB - held());
+    return res;
+}
+
+/* A page of another block keeps a slot from having a chunk of its own, and all that is idle are such chunks. */
+static CUresult come_between(size_t size, bool others_wait, bool *has_memory) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr large = segment(96 * MiB, s), seg = segment(16 * MiB, s);
+    use(seg, PAGE, s);
+    use(large, 90 * MiB, s);
+    unuse(large, 90 * MiB);
+    vp_chunk_release_spares(&pool_of(0)->mem, SIZE_MAX);
+    vp_bare_unsure(pool_of(0));
+    vp_sim_others(0, 96 * MiB - held());
+    release = vp_state.drv.cuMemRelease;
+    if (others_wait)
+        vp_state.drv.cuMemRelease = release_to_others;
+    const CUresult res = vp_bare_room(0, size, on(s));
+    if (!res) {
+        cr_assert(vp_bare_used(seg + PAGE, size, on(s)));
+        *has_memory = !cuMemsetD8Async(seg + PAGE, 1, size, s);
+        cr_assert(vp_pool_check(pool_of(0), stderr));
+        unuse(seg + PAGE, size);
+    }
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    vp_state.drv.cuMemRelease = release;
+    door_close();
+    return res;
+}
+
+Test(bare, a_chunk_goes_back_for_pages_in_its_stead) {
+    bool has_memory = false;
+    cu_ok(come_between(3 * PAGE, false, &has_memory));
+    cr_assert(has_memory);
+}
+
+/* Idle bytes are counted, not the chunks that they lie in: the block has come by then. */
+Test(bare, a_chunk_that_goes_back_for_pages_may_go_to_another_process) {
+    bool has_memory = true;
+    cu_ok(come_between(3 * PAGE, true, &has_memory));
+    cr_assert(!has_memory);
+}
+
 static void *take(void *got) {
     cu_ok(cuCtxSetCurrent(made_current));
     cr_assert_eq(door_alloc(got, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
