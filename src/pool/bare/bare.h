@@ -260,7 +260,8 @@ static inline bool vp_bare_await(struct vp_pool *pool) {
 /* Where memory is short: waits, as long as its thread may be about to tell more, until nothing is in doubt. */
 bool vp_bare_await_told(struct vp_pool *pool);
 static inline bool vp_bare_await_all(struct vp_pool *pool) {
-    return vp_bare_await(pool) | vp_bare_await_told(pool);
+    const bool waited = vp_bare_await(pool);
+    return vp_bare_await_told(pool) || waited;
 }
 
 /* Others have taken memory, or given it back: it is asked for anew. */
