@@ -66,7 +66,7 @@ static struct {
  * MemPool), and nobody says when that ends. From the first pool on every free is behind all streams of the device, if
  * blocks were ever used on other streams.
  */
-static atomic_bool pools, other_uses;
+static atomic_bool other_uses;
 
 static bool is_cuda(uint16_t device) {
     return (device & 0xff) == 1 && device >> 8 < DEVICES;
@@ -181,12 +181,6 @@ static void wanted(size_t size, const char *frame) {
         refuse(device, size);
 }
 
-static void round_told(size_t size, const char *from, const char *frame) {
-    if (!vp_adopt_bare || (!vp_torch_is_cache(from) && (vp_torch_learn() || !vp_torch_is_cache(from))))
-        return;
-    wanted(size, frame);
-}
-
 /* What PyTorch makes of a size: the next of so many equal parts between two powers of two. */
 static size_t rounded(size_t size, size_t divisions) {
     enum { LEAST = 512, LAST_BIT = 63 };
@@ -198,16 +192,19 @@ static size_t rounded(size_t size, size_t divisions) {
     return part ? (size + part - 1) / part * part : size;
 }
 
-size_t VP_TORCH_ROUND_CUDA(size_t size) {
-    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND_CUDA, CALLER), divisions = real(size);
-    round_told(rounded(size, divisions), CALLER, FRAME);
+static size_t round_told(enum vp_torch_symbol symbol, size_t size, const char *from, const char *frame) {
+    size_t (*real)(size_t) = vp_torch_real_of(symbol, from), divisions = real(size);
+    if (vp_adopt_bare && (vp_torch_is_cache(from) || (!vp_torch_learn() && vp_torch_is_cache(from))))
+        wanted(rounded(size, divisions), frame);
     return divisions;
 }
 
+size_t VP_TORCH_ROUND_CUDA(size_t size) {
+    return round_told(VP_TORCH_IS_ROUND_CUDA, size, CALLER, FRAME);
+}
+
 size_t VP_TORCH_ROUND(size_t size) {
-    size_t (*real)(size_t) = vp_torch_real_of(VP_TORCH_IS_ROUND, CALLER), divisions = real(size);
-    round_told(rounded(size, divisions), CALLER, FRAME);
-    return divisions;
+    return round_told(VP_TORCH_IS_ROUND, size, CALLER, FRAME);
 }
 
 /* ---- a segment is made ---- */
@@ -225,7 +222,7 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
     switch (atomic_load(&devices[device].state)) {
     case ARMED:
         /* While pools are in use it would give nothing back, and fail. */
-        if (!said.refused && !atomic_load(&pools) && vp_bare_is_crowded(device, size)) {
+        if (!said.refused && !atomic_load(&vp_bare_pools) && vp_bare_is_crowded(device, size)) {
             said.refused = true;
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -251,7 +248,7 @@ static void first_reported(CUdeviceptr ptr, size_t size) {
     } else if (atomic_load(&devices[device].state) == UNKNOWN) {
         atomic_store(&devices[device].state, ARMED);
         if (!vp_torch_knows_pools())
-            atomic_store(&pools, true);
+            atomic_store(&vp_bare_pools, true);
         vp_log(VP_LOG_INFO, "device %d: PyTorch's cache is told from its memory", device);
     }
     said.first = 0;
@@ -268,7 +265,7 @@ static void used(CUdeviceptr ptr, size_t size, const char *frame) {
 }
 
 static void unused(CUdeviceptr ptr, size_t size) {
-    bool barrier = said.other_streams || (atomic_load_explicit(&pools, memory_order_relaxed) &&
+    bool barrier = said.other_streams || (atomic_load_explicit(&vp_bare_pools, memory_order_relaxed) &&
                                           atomic_load_explicit(&other_uses, memory_order_relaxed));
     vp_bare_unused(ptr, size, barrier);
 }
@@ -323,15 +320,11 @@ static bool releases_lock(const char *name) {
 }
 
 static void read_mebibytes(const char *name, const char *setting, _Atomic size_t *to) {
-    enum { MOST = 1 << 30, DIGITS = 10 };
+    enum { MOST = 1 << 30, DECIMAL = 10 };
     const char *value = setting_in(name, setting);
-    size_t number = 0;
+    size_t number = value ? strtoul(value, NULL, DECIMAL) : 0;
 
-    if (!value || *value < '0' || *value > '9')
-        return;
-    for (; *value >= '0' && *value <= '9'; value++)
-        number = number < MOST ? number * DIGITS + (size_t)(*value - '0') : number;
-    if (number < MOST)
+    if (number && number < MOST)
         atomic_store_explicit(to, number << 20, memory_order_relaxed);
 }
 
@@ -371,6 +364,6 @@ void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *addr
     else if (index == VP_TORCH_GET_ENV || index == VP_TORCH_GET_ENV_CXX11)
         environment((const char *)registers[FIRST]);
     else
-        atomic_store(&pools, true);
+        atomic_store(&vp_bare_pools, true);
     return vp_torch_real_of(index, address);
 }

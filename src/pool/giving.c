@@ -154,7 +154,7 @@ static void sort_by_age(struct idle *list, size_t n) {
 size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
     const struct vp_request anyone = {0};
     struct vp_chunk *chunk;
-    vp_bare_await(pool);
+    vp_bare_await_all(pool);
     if (vp_bare_is_owed(pool))
         return 0;
     size_t n = 0, given = vp_chunk_release_spares(&pool->mem, SIZE_MAX);

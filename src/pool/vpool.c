@@ -344,8 +344,8 @@ static __attribute__((noinline, cold)) int alloc_beside_block(struct vp_pool *po
 /* What other threads have in their hands may be what is lacking. */
 static APART int alloc_behind_others(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     int err = -ENOMEM;
-    const bool built = vp_bound_wait(pool), ahead = vp_ahead_hold_back(pool);
-    if (built || ahead)
+    const bool built = vp_bound_wait(pool), told = vp_bare_await_told(pool), ahead = vp_ahead_hold_back(pool);
+    if (built || told || ahead)
         err = vp_bound_ended(req) ? -ENODEV : leaves(pool, req) ? alloc_again(pool, req, out) : -ENOMEM;
     vp_ahead_go_on(pool);
     return err;

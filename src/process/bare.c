@@ -14,6 +14,8 @@
 
 #include <errno.h>
 
+atomic_bool vp_bare_pools;
+
 /* The bare segments of each device that has some, found without a lock. */
 static _Atomic(struct vp_bare *) bares[VP_DEVICES];
 static atomic_int bare_count; /* devices up to here may have some */
@@ -180,16 +182,20 @@ static void warn(CUdeviceptr ptr, size_t size, int err) {
                             : "the driver failed to map it");
 }
 
-/* The cache is through with blocks that no room was asked for. */
+/* The cache is through with blocks that no room was asked for. What is in no doubt any more may serve them. */
 static __attribute__((cold)) void forget_unasked(struct vp_bare *bare) {
     if (!vp_enter_briefly())
         return;
-    const struct vp_bare_unasked *found = vp_bare_unasked_lacking(bare);
-    const struct vp_bare_unasked lacking = found ? *found : (struct vp_bare_unasked){0};
-    for (; bare->unasked_count; bare->unasked_count--)
-        vp_bare_give_up(bare, bare->unasked[bare->unasked_count - 1].addr, bare->unasked[bare->unasked_count - 1].size);
+    vp_bare_doubt_anew(bare);
+    vp_bare_unasked_retry(bare->pool);
+    struct vp_bare_unasked lacking = {0};
+    while (bare->unasked_count) {
+        const struct vp_bare_unasked block = bare->unasked[--bare->unasked_count];
+        lacking = block.lacks ? block : lacking;
+        vp_bare_give_up(bare, block.addr, block.size);
+    }
     vp_leave();
-    if (found)
+    if (lacking.size)
         warn(lacking.addr, lacking.size, -ENOMEM);
 }
 
@@ -236,7 +242,9 @@ static VP_LOCKED void know_stream(struct vp_pool *pool, struct vp_bare_segment *
 
 /* Backs a block. One that no room was asked for may get its memory later, or be gone before. */
 static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
-    const bool asked = vp_bare_promised(bare);
+    const bool asked = vp_bare_promised_here(bare);
+    if (atomic_load(&bare->promised_to) != vp_thread_id())
+        vp_bare_doubt_anew(bare);
     const bool is_new = !asked && vp_bare_unasked_is_new(bare, segment, ptr, size);
     const uint64_t serial = segment->whole.serial;
     unsigned held_back = bare->pool->mem.held_back;
@@ -250,7 +258,8 @@ static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *se
     }
     if (!asked && (is_new || err == -ENOMEM) && err != -ENODEV &&
         vp_bare_unasked_add(bare, ptr, size, is_new, err == -ENOMEM) && err == -ENOMEM)
-        return -EINPROGRESS;
+        err = -EINPROGRESS;
+    bare->idle_listed &= asked; /* what is in doubt was passed over */
     return err;
 }
 
@@ -336,6 +345,8 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
         return false;
     }
     const bool later = counts_locked(bare);
+    if (stream.known && atomic_load_explicit(&bare->left, memory_order_relaxed)) /* no pool is being set back */
+        vp_bare_proceed(bare);
     if (__builtin_expect(later || !count_use(&u, stream), false))
         return use_locked(&u, stream, later);
     vp_bare_promise_kept(bare);
@@ -353,7 +364,9 @@ static inline bool count_unuse(struct vp_bare *bare, const struct vp_bare_segmen
 
 static __attribute__((noinline)) bool unuse_locked(struct vp_bare *bare, struct vp_bare_segment *segment,
                                                    CUdeviceptr ptr, size_t size, bool barrier, bool counts) {
+    atomic_store(&bare->has_come, true);
     if (!vp_enter_briefly()) {
+        atomic_store(&bare->has_come, false);
         vp_bare_unuse(bare, ptr, size);
         return true;
     }
@@ -361,13 +374,16 @@ static __attribute__((noinline)) bool unuse_locked(struct vp_bare *bare, struct 
     if (!(counts && there && count_unuse(bare, segment, ptr, size))) {
         if (barrier)
             vp_bare_others_use(bare);
-        vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
+        const bool later = vp_bare_unuse_locked(bare->pool, ptr, size, barrier);
         if (vp_state.recording && there)
             trace_unused(bare->pool, segment, ptr);
         if (bare->unasked_count)
             vp_bare_unasked_left(bare->pool, ptr, size);
+        if (later)
+            vp_bare_unasked_add(bare, ptr, size, false, false);
         verify(bare->pool);
     }
+    atomic_store(&bare->has_come, false);
     vp_leave();
     return true;
 }
@@ -377,6 +393,8 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
     struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
     if (!segment)
         return false;
+    if (atomic_load_explicit(&vp_bare_pools, memory_order_relaxed))
+        vp_bare_doubt(bare, segment);
     const bool plain = !barrier && !captures() && !segment->pinned && !segment->pins_pages && !vp_state.recording &&
                        !bare->unasked_count;
     const bool later = counts_locked(bare);

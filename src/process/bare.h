@@ -41,6 +41,10 @@ bool vp_bare_is_crowded(CUdevice dev, size_t size);
  */
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream);
 
+/* The cache has had pools of memory, and may set one back: a block that is used no more may be used again right after,
+ * told of by the same thread with no room() before, and then has the bytes that it had. */
+extern atomic_bool vp_bare_pools;
+
 /* A block is used from now on, or no more; must be told exactly of every block, by its address and the same size both
  * times. False: no bare segment lies there. `barrier`: streams other than the segment's may still have work on it that
  * the cache does not tell of. `stream` of the use: where it is known, and is another than the segment's, the segment's

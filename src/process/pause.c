@@ -184,7 +184,7 @@ static VP_LOCKED int pause_held(struct vp_pool *pool, const struct vpool_pause *
     vp_bound_wait(pool);
     int err = drain(pool, (how->wait_ms ? how->wait_ms : WAIT_MS) * UINT64_C(1000000));
     /* Or about to use what its block was promised. */
-    if (!err && (vp_bound_wait(pool) || vp_bare_await(pool)))
+    if (!err && (vp_bound_wait(pool) || vp_bare_await_all(pool)))
         err = drain(pool, WAIT_MS * UINT64_C(1000000));
     if (!err && p->paused)
         err = -EALREADY;

@@ -58,7 +58,7 @@ void vp_pressure_synchronized(void) {
 
 void vp_pressure_tick(void) {
     vp_pools_each(pool) {
-        vp_bare_await(pool);
+        vp_bare_await_all(pool);
         vp_giving_tick(pool, vp_options()->idle_trim * UINT64_C(1000000000));
     }
 }
@@ -95,7 +95,7 @@ void vp_pressure_start(void) {
 static VP_LOCKED size_t trim_all(void) {
     size_t given = 0;
     vp_pools_each(pool) {
-        vp_bare_await(pool);
+        vp_bare_await_all(pool);
         vp_ahead_hold_back(pool);
         given += vp_pool_trim(pool, 0);
         vp_ahead_go_on(pool);

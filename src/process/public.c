@@ -61,7 +61,7 @@ VP_PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
     if (!vp_enter())
         return given;
     if (vp_state.pools[device])
-        vp_bare_await(vp_state.pools[device]);
+        vp_bare_await_all(vp_state.pools[device]);
     if (vp_state.pools[device])
         given = (int64_t)vp_pressure_trim(vp_state.pools[device], keep);
     vp_leave();

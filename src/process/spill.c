@@ -133,7 +133,7 @@ int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, stru
     vp_cancel_hold(); /* files are read, and lines written */
     if ((why = refusal(pool, req->asked)) != VP_SPILL_MAY)
         return last ? refuse(pool, req->asked, why) : -ENOMEM;
-    if (vp_bare_await(pool) && vp_bound_ended(req))
+    if (vp_bare_await_all(pool) && vp_bound_ended(req))
         return -ENODEV;
     vp_parking_flush(pool, VP_FLUSH_ALL);
     const struct vp_spill_room room = room_of(pool, req->asked, last, &bound);

@@ -116,7 +116,7 @@ static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
 static VP_LOCKED void give_all(void) {
     uint64_t given = 0;
     vp_pools_each(pool) {
-        vp_bare_await(pool);
+        vp_bare_await_all(pool);
         vp_ahead_hold_back(pool);
         given += take_from(pool, 0);
         vp_ahead_go_on(pool);

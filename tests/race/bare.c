@@ -1,9 +1,10 @@
 /* Two threads of one cache on bare segments, others that allocate, trim, capture and end streams: every byte is its
  * owner's, and a block that was let in has memory.
  *
- * usage: race_bare [pins|captures]...
+ * usage: race_bare [pins|captures|pools]...
  *   pins       another thread pins parts of the segments, without the cache's lock, as who makes a handle of them does
  *   captures   captures last while blocks come and go
+ *   pools      a thread's segments are a pool that is set back now and then
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -34,7 +35,7 @@ static const size_t UNIT = 32 << 10, KIB = 1 << 10;
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int caches;
 static unsigned round_no;
-static bool with_pins, with_captures;
+static bool with_pins, with_captures, with_pools;
 /* The caches' segments, for whoever pins some. */
 static _Atomic CUdeviceptr known[2 * SEGMENTS];
 
@@ -127,6 +128,37 @@ static void unuse(struct cache *c, struct block *b, bool check) {
     b->ptr = 0;
 }
 
+/* What lies between blocks is a block for a moment, which is used, or not any more. */
+static void tell_of_the_rest(const struct cache *c, int segment, bool uses) {
+    for (size_t i = 0, units = 1; i < UNITS; i += units, units = 1) {
+        if (c->used[segment][i])
+            continue;
+        while (i + units < UNITS && !c->used[segment][i + units])
+            units++;
+        const CUdeviceptr at = c->segment[segment] + i * UNIT;
+        CHECK(uses ? vp_bare_used(at, units * UNIT, (struct vp_bare_stream){0})
+                   : vp_bare_unused(at, units * UNIT, false));
+    }
+}
+
+/* All blocks go; then those of each segment come back, with the rest, which goes again. */
+static void set_back(struct cache *c) {
+    pthread_mutex_lock(&cache_lock);
+    for (int i = 0; i < BLOCKS; i++)
+        if (c->block[i].ptr)
+            CHECK(vp_bare_unused(c->block[i].ptr, c->block[i].size, false));
+    for (int s = 0; s < SEGMENTS; s++) {
+        if (!c->segment[s])
+            continue;
+        tell_of_the_rest(c, s, true);
+        for (int i = 0; i < BLOCKS; i++)
+            if (c->block[i].ptr && c->block[i].segment == s)
+                CHECK(vp_bare_used(c->block[i].ptr, c->block[i].size, (struct vp_bare_stream){0}));
+        tell_of_the_rest(c, s, false);
+    }
+    pthread_mutex_unlock(&cache_lock);
+}
+
 /* As the cache's empty_cache. */
 static void free_segments(struct cache *c) {
     pthread_mutex_lock(&cache_lock);
@@ -150,7 +182,9 @@ static void run_cache(int index) {
     CU(door_stream_create(&c->stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < STEPS; i++) {
         struct block *b = &c->block[pick(&c->seed, 3) ? pick(&c->seed, BLOCKS) : 0];
-        if (b->ptr)
+        if (with_pools && !pick(&c->seed, 100))
+            set_back(c);
+        else if (b->ptr)
             unuse(c, b, !pick(&c->seed, 3));
         else if (pick(&c->seed, 60))
             use(c, b);
@@ -237,7 +271,9 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         with_pins |= !strcmp(argv[i], "pins");
         with_captures |= !strcmp(argv[i], "captures");
+        with_pools |= !strcmp(argv[i], "pools");
     }
+    atomic_store(&vp_bare_pools, with_pools);
     /* The simulated driver has few addresses under ThreadSanitizer. */
     setenv("VPOOL_VA", "4G", 1);
     race_open("granularity=64K,capacity=22M,timeout=3000");

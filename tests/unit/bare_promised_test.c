@@ -244,3 +244,74 @@ Test(bare, a_block_that_is_given_up_is_known_to_have_no_memory, .timeout = 30) {
     cu_ok(cuMemsetD8Async(block + MiB, 1, 30 * MiB, stream));
     door_close();
 }
+
+/* ---- blocks that come, and want more than bytes ---- */
+
+/* What would be left of a large block stays with it, up to a MiB. */
+Test(bare, room_is_for_what_is_left_of_a_large_block_too) {
+    door_open("capacity=2G,granularity=2M,lazy=0,timeout=3000");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(160 * MiB, s);
+    for (size_t size = 2 * MiB; size < 64 * MiB; size *= 2) {
+        cu_ok(vp_bare_room(0, size, on(s)));
+        vp_sim_others(0, 2 * GiB - held());
+        cr_assert(vp_bare_used(seg + 2 * MiB - 512, size + MiB, on(s)));
+        cu_ok(cuMemsetD8Async(seg + 2 * MiB - 512, 1, size + MiB, s));
+        cu_ok(cuStreamSynchronize(s));
+        unuse(seg + 2 * MiB - 512, size + MiB);
+        vp_sim_others(0, 0);
+        seg += size + 4 * MiB;
+    }
+    door_close();
+}
+
+/* ---- a limit: memory that goes back to be had again in other pieces ---- */
+
+static CUresult (*release)(CUmemGenericAllocationHandle);
+
+/* Another process has at once what goes back: it waits for nothing else. */
+static CUresult release_to_others(CUmemGenericAllocationHandle handle) {
+    const CUresult res = release(handle);
+    vp_sim_others(0, 96 * MiB - held());
+    return res;
+}
+
+/* A page of another block keeps a slot from having a chunk of its own, and all that is idle are such chunks. */
+static CUresult come_between(size_t size, bool others_wait, bool *has_memory) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr large = segment(96 * MiB, s), seg = segment(16 * MiB, s);
+    use(seg, PAGE, s);
+    use(large, 90 * MiB, s);
+    unuse(large, 90 * MiB);
+    vp_chunk_release_spares(&pool_of(0)->mem, SIZE_MAX);
+    vp_bare_unsure(pool_of(0));
+    vp_sim_others(0, 96 * MiB - held());
+    release = vp_state.drv.cuMemRelease;
+    if (others_wait)
+        vp_state.drv.cuMemRelease = release_to_others;
+    const CUresult res = vp_bare_room(0, size, on(s));
+    if (!res) {
+        cr_assert(vp_bare_used(seg + PAGE, size, on(s)));
+        *has_memory = !cuMemsetD8Async(seg + PAGE, 1, size, s);
+        cr_assert(vp_pool_check(pool_of(0), stderr));
+        unuse(seg + PAGE, size);
+    }
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    vp_state.drv.cuMemRelease = release;
+    door_close();
+    return res;
+}
+
+Test(bare, a_chunk_goes_back_for_pages_in_its_stead) {
+    bool has_memory = false;
+    cu_ok(come_between(3 * PAGE, false, &has_memory));
+    cr_assert(has_memory);
+}
+
+/* Idle bytes are counted, not the chunks that they lie in: the block has come by then. */
+Test(bare, a_chunk_that_goes_back_for_pages_may_go_to_another_process) {
+    bool has_memory = true;
+    cu_ok(come_between(3 * PAGE, true, &has_memory));
+    cr_assert(!has_memory);
+}

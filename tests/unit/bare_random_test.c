@@ -155,6 +155,34 @@ static void free_segment(int segment) {
     cache.segment[segment] = 0;
 }
 
+/* Some segments are a pool that is set back: all blocks there go, and come back one by one, with what was free. */
+static void set_back(void) {
+    const unsigned pool = pick(1 << SEGMENTS);
+    const struct vp_bare_stream unknown = {0};
+    for (struct held_block *b = cache.block; b < cache.block + BLOCKS; b++)
+        if (b->ptr && pool >> b->segment & 1)
+            cr_assert(vp_bare_unused(b->ptr, b->size, false));
+    for (int segment = 0; segment < SEGMENTS; segment++) {
+        struct held_block *at[UNITS] = {0};
+        size_t dead[UNITS] = {0};
+        if (!(pool >> segment & 1) || !cache.segment[segment])
+            continue;
+        for (struct held_block *b = cache.block; b < cache.block + BLOCKS; b++)
+            if (b->ptr && b->segment == segment)
+                at[b->first] = b;
+        for (size_t i = 0, units; i < UNITS; i += units) {
+            units = at[i] ? at[i]->units : 1;
+            while (!at[i] && i + units < UNITS && !at[i + units] && pick(64))
+                units++;
+            dead[i] = at[i] ? 0 : units * UNIT;
+            vp_bare_used(cache.segment[segment] + i * UNIT, at[i] ? at[i]->size : dead[i], unknown);
+        }
+        for (size_t i = 0; i < UNITS; i++)
+            if (dead[i])
+                vp_bare_unused(cache.segment[segment] + i * UNIT, dead[i], false);
+    }
+}
+
 /* Others in the process. */
 static void malloc_one(CUdeviceptr *ptr) {
     if (*ptr) {
@@ -181,6 +209,8 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
             free_segment((int)pick(SEGMENTS));
         else if (!pick(200))
             vp_api_relieve();
+        else if (atomic_load(&vp_bare_pools) && !pick(30))
+            set_back();
         else if (b->ptr)
             unuse_one(b);
         else
@@ -220,4 +250,21 @@ Test(bare, bytes_are_their_owners_with_plenty_of_memory) {
 
 Test(bare, a_driver_that_fails_once_in_a_while_costs_no_byte) {
     run(4, "capacity=64M,granularity=64K,lazy=30,timeout=3000", VP_FEWER(2000), true);
+}
+
+static void run_with_pools(unsigned seed, const char *sim, int steps, bool faults) {
+    atomic_store(&vp_bare_pools, true);
+    run(seed, sim, steps, faults);
+}
+
+Test(bare, bytes_are_their_owners_in_pools_that_are_set_back) {
+    run_with_pools(5, "capacity=48M,granularity=64K,lazy=10,timeout=3000", VP_FEWER(2000), false);
+}
+
+Test(bare, bytes_are_their_owners_in_pools_that_are_set_back_while_the_gpu_lags) {
+    run_with_pools(6, "capacity=48M,granularity=64K,lazy=95,timeout=3000", VP_FEWER(1000), false);
+}
+
+Test(bare, bytes_are_their_owners_in_pools_that_are_set_back_by_a_driver_that_fails) {
+    run_with_pools(7, "capacity=64M,granularity=64K,lazy=30,timeout=3000", VP_FEWER(1000), true);
 }

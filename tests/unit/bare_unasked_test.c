@@ -2,8 +2,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
-static void told(CUdeviceptr at, size_t size, CUstream s) {
-    cr_assert(vp_bare_used(at, size, on(s)));
+#include "pool/giving.h"
+
+#include <pthread.h>
+#include <unistd.h>
+#include <vpool.h>
+
+/* Nobody names a stream then. */
+static void told(CUdeviceptr at, size_t size) {
+    cr_assert(vp_bare_used(at, size, (struct vp_bare_stream){0}));
 }
 
 static void gone(CUdeviceptr at, size_t size) {
@@ -30,8 +37,8 @@ Test(bare, what_had_memory_is_set_back_without_a_call) {
     const size_t had = held();
     for (int round = 0; round < 4; round++) {
         gone(seg, 8 * MiB);
-        told(seg, 8 * MiB, s);
-        told(seg + 8 * MiB, 30 * MiB, s);
+        told(seg, 8 * MiB);
+        told(seg + 8 * MiB, 30 * MiB);
         gone(seg + 8 * MiB, 30 * MiB);
     }
     cr_assert_eq(maps() + vp_sim_calls("cuMemCreate"), before);
@@ -45,7 +52,7 @@ Test(bare, what_had_none_is_idle_when_its_block_is_gone) {
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr seg = segment(80 * MiB, s);
     use(seg, 8 * MiB, s);
-    told(seg + 8 * MiB, 72 * MiB, s);
+    told(seg + 8 * MiB, 72 * MiB);
     gone(seg + 8 * MiB, 72 * MiB);
     door_malloc(60 * MiB);
     cr_assert_leq(held(), 81 * MiB);
@@ -57,7 +64,7 @@ Test(bare, what_had_none_does_not_stay_in_a_graphs_segment) {
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr seg = segment(80 * MiB, s);
     pin(seg, s);
-    told(seg + MiB, 79 * MiB, s);
+    told(seg + MiB, 79 * MiB);
     cr_assert_geq(held(), 79 * MiB);
     gone(seg + MiB, 79 * MiB);
     cu_ok(cuCtxSynchronize());
@@ -73,7 +80,7 @@ Test(bare, what_a_graph_may_know_stays_though_no_room_was_asked_for) {
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), c = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr seg = segment(80 * MiB, s);
     pin(seg, s);
-    told(seg + MiB, 40 * MiB, s);
+    told(seg + MiB, 40 * MiB);
     cu_ok(door_begin_capture(c, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_end_capture(c, NULL));
     gone(seg + MiB, 40 * MiB);
@@ -90,8 +97,8 @@ static void set_back(bool pinned, bool first) {
     CUdeviceptr seg = segment(200 * MiB, s), stays = seg + (first ? 2 : 70) * MiB, dead = seg + (first ? 70 : 2) * MiB;
     if (pinned)
         pin(seg, s);
-    told(first ? stays : dead, 60 * MiB, s);
-    told(first ? dead : stays, 60 * MiB, s);
+    told(first ? stays : dead, 60 * MiB);
+    told(first ? dead : stays, 60 * MiB);
     cr_assert(vp_pool_check(pool_of(0), stderr));
     gone(dead, 60 * MiB);
     cr_assert(vp_pool_check(pool_of(0), stderr));
@@ -113,4 +120,192 @@ Test(bare, one_that_comes_first_keeps_its_memory) {
 
 Test(bare, one_that_stays_in_a_graphs_segment_has_memory_too) {
     set_back(true, false);
+}
+
+/* ---- and keeps its bytes ---- */
+
+static CUcontext made_current;
+static CUstream stream;
+static CUdeviceptr kept;
+static atomic_bool is_through;
+
+enum { MARK = 7 };
+
+/* A cache with pools, which no capture has seen, and 60 of 96 MiB in use by one of them. */
+static void open_with_a_block(void) {
+    atomic_store(&vp_bare_pools, true);
+    made_current = door_open(SIM);
+    stream = door_stream(CU_STREAM_NON_BLOCKING);
+    kept = segment(200 * MiB, stream) + 70 * MiB;
+    use(kept, 60 * MiB, stream);
+    cu_ok(cuMemsetD8Async(kept, MARK, 60 * MiB, stream));
+    cu_ok(cuStreamSynchronize(stream));
+}
+
+static void expect_bytes(void) {
+    unsigned char bytes[4096];
+    for (size_t at = 0; at < 60 * MiB; at += PAGE / 2) {
+        cu_ok(cuMemcpyDtoH(bytes, kept + at, sizeof bytes));
+        for (size_t i = 0; i < sizeof bytes; i++)
+            cr_assert_eq(bytes[i], MARK, "at %zu KiB", at / KiB);
+    }
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    unuse(kept, 60 * MiB);
+    cu_ok(vp_bare_room(0, 80 * MiB, on(stream))); /* and what a block has left is there for the next */
+    cr_assert(vp_bare_used(kept - 60 * MiB, 80 * MiB, on(stream)));
+    cu_ok(cuMemsetD8Async(kept - 60 * MiB, 1, 80 * MiB, stream));
+    door_close();
+}
+
+/* What comes first never had memory, and there is not enough for both. */
+Test(bare, one_that_stays_keeps_its_bytes_beside_one_that_goes) {
+    open_with_a_block();
+    gone(kept, 60 * MiB);
+    told(kept - 70 * MiB, 69 * MiB);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    told(kept, 60 * MiB);
+    gone(kept - 70 * MiB, 69 * MiB);
+    expect_bytes();
+}
+
+/* Nor has a block come, only since room was made for one that the cache refused after all. */
+Test(bare, one_that_stays_keeps_its_bytes_after_a_refusal) {
+    open_with_a_block();
+    CUdeviceptr small = segment(2 * MiB, stream);
+    use(small, MiB, stream);
+    cu_ok(vp_bare_room(0, MiB, on(stream)));
+    gone(small, MiB);
+    gone(kept, 60 * MiB);
+    told(small, MiB);
+    told(kept - 70 * MiB, 69 * MiB);
+    told(kept, 60 * MiB);
+    gone(kept - 70 * MiB, 69 * MiB);
+    expect_bytes();
+}
+
+static void *take_it(void *unused) {
+    CUdeviceptr other;
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    cr_assert_eq(door_alloc(&other, 60 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    return NULL;
+}
+
+static void *lend_it(void *unused) {
+    (void)unused;
+    cr_assert(vp_enter());
+    vp_giving_lend(pool_of(0), 90 * MiB);
+    vp_leave();
+    return NULL;
+}
+
+static void *trim_it(void *unused) {
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    vp_api_relieve();
+    return NULL;
+}
+
+static void *pause_it(void *unused) {
+    (void)unused;
+    cr_assert_eq(vpool_pause(0), 0);
+    cr_assert_eq(vpool_resume(0), 0);
+    return NULL;
+}
+
+static void set_back_beside(void *(*taker)(void *), bool barrier) {
+    pthread_t thread;
+    open_with_a_block();
+    cr_assert(vp_bare_unused(kept, 60 * MiB, barrier));
+    cr_assert(!pthread_create(&thread, NULL, taker, NULL));
+    usleep(20000);
+    told(kept, 60 * MiB);
+    vp_bare_room(0, MiB, on(stream)); /* the cache goes on */
+    pthread_join(thread, NULL);
+    expect_bytes();
+}
+
+Test(bare, one_that_stays_keeps_its_bytes_beside_an_allocation) {
+    set_back_beside(take_it, false);
+}
+
+Test(bare, one_that_others_use_keeps_its_bytes_too) {
+    set_back_beside(take_it, true);
+}
+
+Test(bare, one_that_stays_keeps_its_bytes_beside_a_loan) {
+    set_back_beside(lend_it, false);
+}
+
+Test(bare, one_that_stays_keeps_its_bytes_beside_a_trim) {
+    set_back_beside(trim_it, false);
+}
+
+Test(bare, one_that_stays_keeps_its_bytes_beside_a_pause) {
+    set_back_beside(pause_it, false);
+}
+
+/* ---- and what was not set back is anyone's ---- */
+
+/* Behind a barrier that is taken as the cache goes on, not when somebody wants it. */
+Test(bare, what_others_use_is_let_go_of_when_it_is_in_no_doubt) {
+    open_with_a_block();
+    const struct vp_bare *bare = pool_of(0)->bare;
+    const size_t page = vp_bare_page(bare, kept) + VP_SLOT_PAGES;
+    cr_assert(vp_bare_unused(kept, 60 * MiB, true));
+    cr_assert(vp_bare_word(bare, page) & VP_PAGE_BACKED);
+    cu_ok(vp_bare_room(0, KiB, on(stream)));
+    cr_assert(!(vp_bare_word(bare, page) & VP_PAGE_BACKED));
+    door_close();
+}
+
+Test(bare, what_this_thread_has_freed_it_has_for_something_else) {
+    CUdeviceptr other;
+    open_with_a_block();
+    gone(kept, 60 * MiB);
+    cr_assert_geq(vp_pool_trim(pool_of(0), 0), 60 * MiB);
+    cu_ok(door_alloc(&other, 80 * MiB));
+    cu_ok(cuMemsetD8(other, 1, 80 * MiB));
+    door_close();
+}
+
+static void *have_it(void *unused) {
+    CUdeviceptr other;
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    cu_ok(door_alloc(&other, 80 * MiB));
+    cu_ok(cuMemsetD8(other, 1, 80 * MiB));
+    atomic_store(&is_through, true);
+    return NULL;
+}
+
+Test(bare, what_another_thread_has_freed_is_had_in_a_moment) {
+    pthread_t thread;
+    open_with_a_block();
+    gone(kept, 60 * MiB);
+    cr_assert(!pthread_create(&thread, NULL, have_it, NULL));
+    for (int i = 0; i < 4000 && !atomic_load(&is_through); i++)
+        usleep(1000);
+    cr_assert(atomic_load(&is_through));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
+static void *tell(void *at) {
+    gone(*(CUdeviceptr *)at, MiB);
+    return NULL;
+}
+
+/* The cache's lock is another thread's by then. */
+Test(bare, what_a_thread_frees_ends_another_threads_doubt) {
+    pthread_t thread;
+    open_with_a_block();
+    CUdeviceptr small = segment(2 * MiB, stream);
+    use(small, MiB, stream);
+    gone(kept, 60 * MiB);
+    cr_assert(!pthread_create(&thread, NULL, tell, &small));
+    pthread_join(thread, NULL);
+    told(kept - 70 * MiB, 69 * MiB);
+    cu_ok(cuMemsetD8Async(kept - 70 * MiB, 1, 69 * MiB, stream));
+    door_close();
 }

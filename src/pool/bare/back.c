@@ -285,8 +285,8 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
         if (bare->short_of)
             atomic_store(&bare->bounds, 0);
         /* Nobody is there to be told of a failure: a block in use must have memory. */
-        if (err != -EAGAIN && ++failed > FAILURES)
-            break;
+        if (err != -EAGAIN && ++failed > (vp_bare_doubts(bare, &bare->left) ? 1 : FAILURES))
+            break; /* what is short for this one may be what another holds for a moment */
         /* What has completed is asked for before anything is waited for, or created. */
         if ((vp_fit_refresh(&pool->mem) && ++tries % TRIES) || err != -EAGAIN)
             continue;
@@ -323,6 +323,12 @@ struct patience {
     uint64_t begin, asleep, thread, had_run, ran;
 };
 
+static struct patience patience_with(const struct vp_bare *bare, uint64_t begin, uint64_t now) {
+    const uint64_t thread = atomic_load_explicit(&bare->promised_to, memory_order_relaxed);
+    const uint64_t ran = vp_thread_cpu_ns(thread);
+    return (struct patience){atomic_load(&bare->promises), atomic_load(&bare->lapsed), begin, now, thread, ran, ran};
+}
+
 /* Is the block still to be waited for? Its thread may have been refused after all, or be held up by this one; or all
  * CPUs are busy. */
 static bool may_come(struct patience *patience, uint64_t now) {
@@ -348,6 +354,8 @@ bool vp_bare_await_block(struct vp_pool *pool) {
     struct patience patience = {0};
     uint64_t first = 0;
     bool waited = false;
+    if (bare)
+        vp_bare_proceed(bare);
     while (bare) {
         vp_bare_unsure(pool);
         unsigned promises = atomic_load(&bare->promises);
@@ -356,12 +364,9 @@ bool vp_bare_await_block(struct vp_pool *pool) {
         const uint64_t now = pool->config.now();
         first = waited ? first : now;
         if (!waited || patience.promises != promises) {
-            const uint64_t thread = atomic_load_explicit(&bare->promised_to, memory_order_relaxed);
-            const uint64_t ran = vp_thread_cpu_ns(thread);
-            const unsigned lapsed = atomic_load(&bare->lapsed);
             /* In the place of a block that has not come, another is waited for as long as is left. */
-            const uint64_t begin = waited && lapsed != patience.lapsed ? patience.begin : now;
-            patience = (struct patience){promises, lapsed, begin, now, thread, ran, ran};
+            const uint64_t begin = waited && atomic_load(&bare->lapsed) != patience.lapsed ? patience.begin : now;
+            patience = patience_with(bare, begin, now);
         }
         if (bare->owed ? now - first > VP_BARE_BUSY_NS
                        : !may_come(&patience, now) && !atomic_load(&bare->has_come) && !atomic_load(&bare->held_up)) {
@@ -375,13 +380,40 @@ bool vp_bare_await_block(struct vp_pool *pool) {
     return waited;
 }
 
+bool vp_bare_await_told(struct vp_pool *pool) {
+    enum { MOST = 5 }; /* times as long, while it tells on */
+    struct vp_bare *bare = pool->bare;
+    struct patience patience = {0};
+    uint64_t first = 0, told = 0;
+    bool waited = false;
+    for (; bare && vp_bare_doubts(bare, &bare->left) && pool->config.pause && pool->config.now; waited = true) {
+        unsigned promises = atomic_load(&bare->promises);
+        const uint64_t now = pool->config.now(), all = atomic_load(&bare->uses) + atomic_load(&bare->ends);
+        first = waited ? first : now;
+        if (!waited || all != told) {
+            patience = patience_with(bare, now, now);
+            told = all;
+        }
+        if (now - first > MOST * (uint64_t)VP_BARE_BUSY_NS ||
+            (!may_come(&patience, now) && !atomic_load(&bare->has_come))) {
+            if (!atomic_load(&bare->has_come))
+                atomic_compare_exchange_strong(&bare->promises, &promises, promises + 2);
+            break;
+        }
+        pool->config.pause(now - first);
+    }
+    if (waited) /* it ends where room is made for the next block */
+        vp_bare_await(pool);
+    return waited;
+}
+
 int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     const struct backing what = {addr, size, segment->whole.serial, true};
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
     /* What is idle there may be what a block was promised. */
-    vp_bare_await(pool);
+    vp_bare_await_all(pool);
     if (!is_there(bare, addr, what.serial))
         return -ENODEV;
     segment->pins_pages = true;

@@ -213,6 +213,7 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     struct vp_bare *bare = pool->bare;
     const size_t first = vp_bare_page(bare, segment->whole.addr), end = slots_end(bare, segment);
     struct vp_mapping *m;
+    vp_bare_proceed(bare);
     vp_bare_mappings_each(m, bare, first, end) forget_blocks(pool, m);
     vp_bare_mappings_each(m, bare, first, end) leave(pool, segment, m, fence);
     for (size_t p = first; p < end; p++)
@@ -266,6 +267,7 @@ void vp_bare_flush(struct vp_pool *pool) {
     struct vp_mapping *m;
     if (!bare)
         return;
+    vp_bare_proceed(bare);
     vp_list_each(segment, &bare->segments, link)
         if (!segment->pinned)
             vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment))
@@ -304,7 +306,7 @@ static bool breach(FILE *out, const char *what, const struct vp_region *r) {
 /* One segment's pages. Only while nobody uses or frees blocks. */
 static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segment *segment, FILE *out) {
     const struct vp_memory *mem = &bare->pool->mem;
-    const bool all_backed = !vp_bare_unasked_lacking(bare) && !bare->owed;
+    const bool all_backed = !bare->unasked_count && !bare->owed;
     bool sound = true;
     for (size_t p = vp_bare_page(bare, segment->whole.addr); p < slots_end(bare, segment); p++) {
         const struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));

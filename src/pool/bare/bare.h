@@ -21,6 +21,7 @@
 #ifndef VP_POOL_BARE_BARE_H
 #define VP_POOL_BARE_BARE_H
 
+#include "base/thread.h"
 #include "pool/bare/past.h"
 #include "pool/pool.h"
 
@@ -79,6 +80,7 @@ struct vp_bare_segment {
     struct vp_timeline *_Atomic timeline; /* whose work touches it; NULL: not known, or not any more */
     CUstream handle;                      /* that the cache names that one by */
     bool pinned;                          /* all that is backed stays so */
+    _Atomic unsigned left;                /* as vp_bare.left */
     _Atomic bool pins_pages;              /* some pages of it are pinned, or were */
     _Atomic uint64_t live;                /* bytes of its blocks; as vp_bare.live */
 };
@@ -100,7 +102,7 @@ struct vp_bare_idle {
     uint32_t rested; /* past.now, when its last block left it */
 };
 
-/* A block that no room was asked for: unasked.c. */
+/* A block that no room was asked for, or that was left in doubt, and for others' work to end: unasked.c. */
 struct vp_bare_unasked {
     CUdeviceptr addr;
     size_t size;
@@ -135,7 +137,8 @@ struct vp_bare {
     _Atomic size_t used;           /* pages of chunks with blocks in them */
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
     _Atomic unsigned lapsed;       /* so many were followed by another, and no block has come */
-    _Atomic uint64_t promised_to;  /* the thread that was the last to be promised any */
+    _Atomic uint64_t promised_to;  /* the thread that was the last to be promised any, or to free a block in doubt */
+    _Atomic unsigned left;         /* promises, and 1, when a block was freed that may come back: vp_bare_doubt() */
     _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory: `owed` */
     _Atomic bool held_up;          /* its thread waits for that lock before it has come */
     _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
@@ -163,6 +166,7 @@ struct vp_bare {
     _Atomic uint32_t filled; /* past.now, when chunks last moved; what is pinned moves them without the cache's lock */
     struct vp_bare_unasked unasked[VP_BARE_UNASKED]; /* since room was asked for last; of more nothing is known */
     unsigned unasked_count;
+    CUdeviceptr unasked_at; /* the segment of the last of them */
     bool pins;        /* memory is being made for what is pinned, perhaps without the cache's lock: it counts nothing */
     bool counts_anew; /* and that has been: `used` is to be counted anew */
     size_t owed;      /* pages that a block in use lacks, whose thread waits for memory without the lock */
@@ -195,10 +199,11 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
  */
 enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
 
-/* The pages that it touches must be held; for the rest the device may be counted on. */
+/* The pages that it touches must be held; for the rest the device may be counted on. What would be left of a large one,
+ * up to a MiB, stays with it: a page more, where pages are of the usual size. */
 static inline size_t vp_bare_touched(const struct vp_bare *bare, size_t size) {
     const struct vp_memory *mem = &bare->pool->mem;
-    return ((size + mem->granularity - 1) >> mem->granularity_shift) + 1;
+    return ((size + mem->granularity - 1) >> mem->granularity_shift) + 1 + (size > VP_BARE_LARGE);
 }
 bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages);
 
@@ -217,6 +222,29 @@ void vp_bare_promise_kept(struct vp_bare *bare);
 bool vp_bare_promised_here(const struct vp_bare *bare);
 
 /*
+ * A cache that sets a pool back to a checkpoint tells of all its blocks that they are used no more, and of those that
+ * stay that they are, with the bytes that they have: in one go, on one thread, with its lock held. So what blocks have
+ * left is *in doubt*, segment by segment, and stays under its addresses until another thread tells, or asks for room,
+ * which takes the cache's lock, too (vp_bare_doubt_anew()), or until that one does something else (vp_bare_proceed()).
+ */
+void vp_bare_doubt_anew(struct vp_bare *bare) __attribute__((cold));
+void vp_bare_proceed(struct vp_bare *bare);
+
+/* Before a block is said to be used no more that may come back. By who holds the cache's lock. */
+static inline void vp_bare_doubt(struct vp_bare *bare, struct vp_bare_segment *segment) {
+    const unsigned odd = atomic_load_explicit(&bare->promises, memory_order_relaxed) & 1;
+    if (odd || atomic_load_explicit(&bare->promised_to, memory_order_relaxed) != vp_thread_id())
+        vp_bare_doubt_anew(bare); /* nor does a block come any more that room was made for */
+    const unsigned now = atomic_load_explicit(&bare->promises, memory_order_relaxed) + 1;
+    atomic_store_explicit(&bare->left, now, memory_order_relaxed);
+    atomic_store_explicit(&segment->left, now, memory_order_relaxed);
+}
+
+static inline bool vp_bare_doubts(const struct vp_bare *bare, const _Atomic unsigned *left) {
+    return __builtin_expect(*left == atomic_load(&bare->promises) + 1, false);
+}
+
+/*
  * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
  * another thread was promised room for. That is a moment; one does not come whose thread has slept for
  * VP_BARE_PATIENCE_NS without a break, has run for as long meanwhile, or takes more than VP_BARE_BUSY_NS in all, with
@@ -228,6 +256,12 @@ enum { VP_BARE_PATIENCE_NS = 50000000, VP_BARE_BUSY_NS = 2000000000 };
 bool vp_bare_await_block(struct vp_pool *pool);
 static inline bool vp_bare_await(struct vp_pool *pool) {
     return __builtin_expect(pool->bare != NULL, false) && vp_bare_await_block(pool);
+}
+/* Where memory is short: waits, as long as its thread may be about to tell more, until nothing is in doubt. */
+bool vp_bare_await_told(struct vp_pool *pool);
+static inline bool vp_bare_await_all(struct vp_pool *pool) {
+    const bool waited = vp_bare_await(pool);
+    return vp_bare_await_told(pool) || waited;
 }
 
 /* Others have taken memory, or given it back: it is asked for anew. */
@@ -260,11 +294,11 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
 /* The same, with the waits: pauses as the pool does. -ENODEV: the segment has ended meanwhile. */
 int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
 /* A block is used no more. The lock need be held for a large one, unless vp_bare_unuse_large() says true, which it does
- * where there is nothing to be noted but that; and for a `barrier`: others than the segment's stream may still use it.
- */
+ * where there is nothing to be noted but that; and for a `barrier`: others than the segment's stream may still use it,
+ * and it is to be let go of soon, if true. */
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size);
 bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size);
-void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
+bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
 /* Backs [addr, addr + size) of one segment, used or not; it stays so until the segment ends. As
  * vp_bare_back_waiting(), but the cache's lock need not be held: blocks may come and go there meanwhile. */
 int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
@@ -331,20 +365,15 @@ size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
 
 /* ---- unasked.c ---- */
 
-/* Has a block's segment to be pinned, and had none of its whole pages memory before it? Asked before it is backed. */
+/* Had none of a block's whole pages memory before it? Asked before it is backed. */
 bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr,
                             size_t size);
 /* It is remembered, true, unless there are too many. */
 bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bool is_new, bool lacks);
 /* A block is used no more: others may have its memory. */
 void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size);
-/* One that has no memory yet; NULL: none. */
-static inline const struct vp_bare_unasked *vp_bare_unasked_lacking(const struct vp_bare *bare) {
-    for (unsigned i = 0; i < bare->unasked_count; i++)
-        if (bare->unasked[i].lacks)
-            return &bare->unasked[i];
-    return NULL;
-}
+/* Those that lack memory get some, if there is some by now; of those that are gone what others use is let go of. */
+void vp_bare_unasked_retry(struct vp_pool *pool);
 
 /* Was room made for the block that is used now? */
 static inline bool vp_bare_promised(const struct vp_bare *bare) {

@@ -178,14 +178,6 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
 
 /* ---- a gap ---- */
 
-/* What is mapped in the pages [first, end), all current and free, is backed. */
-static int keep_all(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
-    struct vp_mapping *m;
-    int err = 0;
-    vp_bare_mappings_each(m, pool->bare, first, end) if (!err) err = vp_bare_keep(pool, segment, m);
-    return err;
-}
-
 /* Room for so many chunks; NULL: there is no memory. */
 static struct vp_chunk **chunk_list(struct vp_bare *bare, size_t n) {
     if (n <= bare->chunk_room)
@@ -198,13 +190,6 @@ static struct vp_chunk **chunk_list(struct vp_bare *bare, size_t n) {
         munmap(bare->chunks, bare->chunk_room * sizeof *bare->chunks);
     bare->chunk_room = room;
     return bare->chunks = list;
-}
-
-/* What was not used stays for the next try. */
-static void give_up(struct filling *f, struct vp_chunk **chunks, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (chunks[i]->mark == f->mark)
-            chunks[i]->mark = 0;
 }
 
 static int gather(struct filling *f, size_t first, size_t end, bool body, bool patient, struct vp_chunk **chunks,
@@ -232,6 +217,7 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
     struct vp_memory *mem = &pool->mem;
     struct filling f = {.pool = pool, .req = {.timeline = segment->timeline}, .mark = ++mem->marks};
     struct vp_chunk **chunks = chunk_list(bare, end - first);
+    struct vp_mapping *m;
     size_t count = 0;
     if (!chunks)
         return -ENOMEM;
@@ -246,12 +232,14 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
             if (!chunks[i]->current)
                 vp_chunk_spare(mem, chunks[i], true);
     }
-    if (err) {
-        give_up(&f, chunks, count);
+    if (err) { /* what was not used stays for the next try */
+        for (size_t i = 0; i < count; i++)
+            chunks[i]->mark = 0;
         return err;
     }
     atomic_store_explicit(&bare->filled, bare->past.now ? bare->past.now : 1, memory_order_relaxed);
-    return keep_all(pool, segment, first, end);
+    vp_bare_mappings_each(m, bare, first, end) if (!err) err = vp_bare_keep(pool, segment, m);
+    return err;
 }
 
 /* ---- room ---- */

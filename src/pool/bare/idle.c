@@ -82,37 +82,25 @@ static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
     return last;
 }
 
-/* When the pages [p, end) of one slot will be used next; of one without large blocks nothing is known: `unknown`. */
+/* When the pages [p, end) of one slot, or a chunk from `p` on which may be a run's, will be used next: as expected, or,
+ * where now is as at no time before, by the pauses so far. `unknown`: there were no large blocks. */
 static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint32_t unknown) {
+    const struct vp_bare_past *past = &bare->past;
     const struct vp_bare_run *before = NULL;
     const uint32_t last = bare->slots[p / VP_SLOT_PAGES].last;
-    uint32_t soonest = last ? vp_bare_past_next(&bare->past, last, 0) : unknown;
+    uint32_t soonest = !past->match ? vp_bare_past_guess(past, last)
+                       : last       ? vp_bare_past_next(past, last, 0)
+                                    : unknown;
     for (; p < end; p++) {
         const struct vp_bare_run *run = vp_bare_run_of(bare, p);
         if (run && run != before && run->last) {
-            const uint32_t next = vp_bare_past_next(&bare->past, last, run->last);
+            const uint32_t next = past->match ? vp_bare_past_next(past, last, run->last)
+                                              : vp_bare_past_guess(past, run->last);
             soonest = next < soonest ? next : soonest;
         }
         before = run;
     }
-    return soonest;
-}
-
-/* When a chunk in pages from `p` on, which may be a run's, will be used next, where now is as at no time before. Of one
- * without large blocks nothing is known: as long from now as it has been idle, twice. */
-static uint32_t guess(const struct vp_bare *bare, size_t p, size_t pages, uint32_t idle_since) {
-    const struct vp_bare_past *past = &bare->past;
-    const struct vp_bare_run *before = NULL;
-    uint32_t soonest = vp_bare_past_guess(past, bare->slots[p / VP_SLOT_PAGES].last);
-    for (const size_t end = p + pages; p < end; p++) {
-        const struct vp_bare_run *run = vp_bare_run_of(bare, p);
-        if (run && run != before) {
-            const uint32_t next = vp_bare_past_guess(past, run->last);
-            soonest = next < soonest ? next : soonest;
-        }
-        before = run;
-    }
-    return soonest == VP_BARE_NEVER ? past->now + 2 * (past->now - idle_since) : soonest;
+    return soonest == VP_BARE_NEVER && !past->match ? unknown : soonest;
 }
 
 /* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
@@ -125,9 +113,11 @@ static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk 
     const bool is_bare = chunk->current->addr - bare->base < bare->size;
     if (is_bare)
         one.rested = rested(bare, vp_bare_page(bare, chunk->current->addr), pages);
-    if (!past->match)
-        one.next = is_bare ? guess(bare, vp_bare_page(bare, chunk->current->addr), pages, one.rested)
-                           : past->now + 2 * (past->now - one.rested);
+    if (!past->match) {
+        const size_t first = vp_bare_page(bare, chunk->current->addr);
+        one.next = past->now + 2 * (past->now - one.rested);
+        one.next = is_bare ? next_use(bare, first, first + pages, one.next) : one.next;
+    }
     for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
         if (m->addr - bare->base >= bare->size)
             continue;

@@ -40,6 +40,19 @@ void vp_bare_promise_kept(struct vp_bare *bare) {
         atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
 }
 
+void vp_bare_doubt_anew(struct vp_bare *bare) {
+    const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
+    atomic_store_explicit(&bare->promised_to, vp_thread_id(), memory_order_relaxed);
+    atomic_store(&bare->promises, promises + (promises & 1 ? 1 : 2));
+}
+
+void vp_bare_proceed(struct vp_bare *bare) {
+    unsigned promises = atomic_load(&bare->promises);
+    if (vp_bare_doubts(bare, &bare->left) && !atomic_load(&bare->has_come) &&
+        atomic_load(&bare->promised_to) == vp_thread_id())
+        atomic_compare_exchange_strong(&bare->promises, &promises, promises + 2);
+}
+
 /* ---- blocks ---- */
 
 /* What is said of blocks that are none may be wrong, but never less than nothing. */
@@ -362,11 +375,11 @@ static bool is_pinned_around(const struct vp_bare *bare, const struct vp_bare_ex
     return all & VP_PAGE_PINNED;
 }
 
-void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
+bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     if (!segment) /* it ended while this thread waited for the lock */
-        return;
+        return false;
     const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
     struct vp_timeline *timeline = segment->timeline;
     const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
@@ -388,8 +401,10 @@ void vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     struct vp_mapping *m;
     if (timeline && size >= VP_BARE_LARGE)
         note_event(pool, timeline, size);
-    if (flags & VP_PAGE_SHARED && size >= VP_BARE_LARGE)
-        vp_bare_mappings_each(m, bare, x.first, x.end) vp_bare_let_go(pool, m);
+    if (!(flags & VP_PAGE_SHARED) || size < VP_BARE_LARGE)
+        return false;
+    vp_bare_mappings_each(m, bare, x.first, x.end) vp_bare_let_go(pool, m);
+    return vp_bare_doubts(bare, &segment->left);
 }
 
 /* ---- letting go ---- */
@@ -423,8 +438,9 @@ static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next)
 
 /* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
  * events of the stream ago the last block left them. False: one is in use, or pinned. */
-static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next, uint32_t *flags, uint32_t *ago) {
-    bool ours = true;
+static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, size_t first, size_t end, uint32_t next,
+                  uint32_t *flags, uint32_t *ago) {
+    bool ours = !vp_bare_doubts(bare, &segment->left);
     size_t p = first;
     *flags = 0;
     *ago = UINT32_MAX;
@@ -442,6 +458,8 @@ static bool claim(struct vp_bare *bare, size_t first, size_t end, uint32_t next,
         *flags |= word;
         *ago = since < *ago ? since : *ago;
     }
+    /* One may have been left since. */
+    ours = ours && !vp_bare_doubts(bare, &segment->left);
     while (!ours && p > first)
         atomic_fetch_or(&bare->pages[--p].word, VP_PAGE_BACKED);
     return ours;
@@ -456,7 +474,8 @@ bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
     uint32_t flags, ago;
     if (!(atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED))
         return true;
-    if (!segment || segment->pinned || !claim(bare, first, end, timeline ? (uint32_t)timeline->next : 0, &flags, &ago))
+    if (!segment || segment->pinned ||
+        !claim(bare, segment, first, end, timeline ? (uint32_t)timeline->next : 0, &flags, &ago))
         return false;
     struct vp_fence fence = {0};
     int err = 0;

@@ -1,10 +1,10 @@
 /* Bare segments: blocks that no room was asked for.
  *
- * A pool of memory is set back to how it was at a checkpoint: the cache tells of every block of its segments, those
- * that were free then included, and right after that frees these. Which they are is not known before, so each is backed
- * as it comes; but what is short for one may be what another holds for a moment. So one that lacks memory is looked
- * after again whenever another has gone; and where the segment is pinned, what had no memory before goes again with its
- * block: no graph knows it.
+ * A pool of memory is set back to how it was at a checkpoint: all its blocks are freed; then the cache tells of every
+ * block of a segment, those that were free then included, and frees these, before the next segment. Which they are is
+ * not known before, so each is backed as it comes, with no memory that is in doubt: one that stays may still come for
+ * it. What is short for one may be what another holds for a moment: one that lacks memory is looked after again
+ * whenever another has gone; and what had no memory before goes again with its block, whatever is pinned or in doubt.
  *
  * Room that is asked for ends it: the cache is through. All is under the lock of the library and the cache's.
  *
@@ -17,7 +17,7 @@
 bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr,
                             size_t size) {
     const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
-    if (!segment->pinned || atomic_load(&bare->pool->mem.timelines->captures) || x.whole >= x.stop)
+    if (atomic_load(&bare->pool->mem.timelines->captures) || x.whole >= x.stop)
         return false;
     for (size_t p = x.whole; p < x.stop; p++)
         if (atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED)
@@ -29,26 +29,36 @@ bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bo
     if (bare->unasked_count == VP_BARE_UNASKED)
         return false;
     bare->unasked[bare->unasked_count++] = (struct vp_bare_unasked){addr, size, is_new, lacks};
+    bare->unasked_at = vp_bare_at(bare, addr)->whole.addr;
     if (is_new)
         bare->unasked_captures = bare->pool->mem.timelines->captures_begun;
     return true;
 }
 
-/* Lets go of what had no memory before its block, though the segment is pinned: unless a graph may know it by now. */
+/* Lets go of what had no memory before its block, though the segment is pinned, or in doubt: unless a graph may know it
+ * by now. */
 static void let_go(struct vp_pool *pool, const struct vp_bare_unasked *block) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, block->addr);
     const struct vp_bare_extent x = vp_bare_extent(bare, block->addr, block->size);
     struct vp_mapping *m;
-    if (!segment || !segment->pinned || pool->mem.timelines->captures_begun != bare->unasked_captures)
+    if (!segment || pool->mem.timelines->captures_begun != bare->unasked_captures)
         return;
+    const bool pinned = segment->pinned;
+    const unsigned left = segment->left;
     segment->pinned = false;
+    segment->left = 0;
     vp_bare_mappings_each(m, bare, x.whole, x.stop) vp_bare_let_go(pool, m);
-    segment->pinned = true;
+    segment->pinned = pinned;
+    segment->left = left;
 }
 
 void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
+    const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
+    /* The blocks of a segment are made, and then those freed that were free: this one is none of these. */
+    for (unsigned i = 0; segment && segment->whole.addr != bare->unasked_at && i < bare->unasked_count; i++)
+        bare->unasked[i].is_new = false;
     for (unsigned i = 0; i < bare->unasked_count; i++) {
         const struct vp_bare_unasked block = bare->unasked[i];
         if (block.addr != addr || block.size != size)
@@ -58,9 +68,20 @@ void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
             let_go(pool, &block);
         break;
     }
+    vp_bare_unasked_retry(pool);
+}
+
+void vp_bare_unasked_retry(struct vp_pool *pool) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_mapping *m;
     for (unsigned i = 0; i < bare->unasked_count; i++) {
         struct vp_bare_unasked *block = &bare->unasked[i];
-        if (block->lacks && vp_bare_at(bare, block->addr))
+        if (!vp_bare_at(bare, block->addr))
+            continue;
+        const struct vp_bare_extent x = vp_bare_extent(bare, block->addr, block->size);
+        if (block->lacks)
             block->lacks = vp_bare_back_waiting(pool, block->addr, block->size) == -ENOMEM;
+        else
+            vp_bare_mappings_each(m, bare, x.first, x.end) vp_bare_let_go(pool, m);
     }
 }

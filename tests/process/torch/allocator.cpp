@@ -331,11 +331,11 @@ std::shared_ptr<Checkpoint> DeviceCache::checkpoint(MempoolId id) {
     return state;
 }
 
-/* Every block of a segment is made, one after the other; then those that were free are freed. */
+/* All blocks are freed. Then every block of a segment is made, one after the other, and those that were free are freed
+ * again, before the next segment. */
 void DeviceCache::restore(const Checkpoint &state) {
     std::lock_guard<std::recursive_mutex> guard(lock_);
     Private &own = *pools_.at(state.id);
-    std::vector<Block *> lie;
     for (Pool *pool : {&own.small, &own.large})
         for (auto &[ptr, block] : std::map<char *, Block *>(live_))
             if (block->pool == pool)
@@ -343,6 +343,7 @@ void DeviceCache::restore(const Checkpoint &state) {
     for (auto &[start, pieces] : state.segments)
         for (Pool *pool : {&own.small, &own.large})
             for (Block *block : std::set<Block *, Less>(pool->blocks)) {
+                std::vector<Block *> lie;
                 if (block->ptr != start)
                     continue;
                 for (auto &piece : pieces) {
@@ -353,10 +354,10 @@ void DeviceCache::restore(const Checkpoint &state) {
                         lie.push_back(block);
                     block = block->next;
                 }
+                for (Block *one : lie)
+                    free_locked(one);
                 break;
             }
-    for (Block *block : lie)
-        free_locked(block);
 }
 
 } // namespace CUDACachingAllocator

@@ -3,6 +3,7 @@
 #include "guest.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <dlfcn.h>
 #include <random>
@@ -142,6 +143,44 @@ static void restored_pools_keep_their_bytes() {
     }
 }
 
+/* A pool that no capture has seen is set back, while another thread wants all that is to be had, by doors of its own. */
+static void pools_that_no_capture_has_seen_keep_their_bytes() {
+    cache::MempoolId id = at::cuda::graph_pool_handle();
+    std::vector<Filled> live;
+    std::atomic<bool> done{false};
+    cache::raw_delete(cache::allocate(3 * MIB)); /* the first segment has memory */
+    cache::beginAllocateToPool(0, id, nullptr);
+    for (unsigned char i = 0; i < 12; i++)
+        live.push_back(fill((i % 3 ? 14 : 7) * MIB, (unsigned char)(i + 1)));
+    for (size_t i = 0; i < live.size(); i += 2)
+        cache::raw_delete(live[i].ptr);
+    auto state = cache::getCheckpointState(0, id);
+    CHECK_OK(cudaDeviceSynchronize());
+    std::thread other([&done] {
+        void *taken;
+        CHECK_OK(cudaSetDevice(0));
+        while (!done)
+            if (cudaMalloc(&taken, 180 * MIB) == cudaSuccess) {
+                CHECK_OK(cudaMemset(taken, 99, 180 * MIB));
+                CHECK_OK(cudaFree(taken));
+            } else {
+                cudaGetLastError();
+            }
+    });
+    for (int round = 0; round < 60; round++) {
+        cache::setCheckpointPoolState(0, state);
+        for (size_t i = 1; i < live.size() && round % 20 == 19; i += 2)
+            expect(live[i], getCurrentCUDAStream().stream());
+    }
+    done = true;
+    other.join();
+    cache::endAllocateToPool(0, id);
+    for (size_t i = 1; i < live.size(); i += 2) {
+        expect(live[i], getCurrentCUDAStream().stream());
+        cache::raw_delete(live[i].ptr);
+    }
+}
+
 /* Out of memory, caught, and on. */
 static void a_batch_size_is_found() {
     size_t size = MIB, refused = 0;
@@ -256,6 +295,7 @@ const Case data_cases[] = {
     CASE(blocks_of_threads_keep_their_bytes),
     CASE(graphs_keep_their_bytes),
     CASE(restored_pools_keep_their_bytes),
+    CASE(pools_that_no_capture_has_seen_keep_their_bytes),
     CASE(a_batch_size_is_found),
     CASE(a_refusal_holds_nothing),
     CASE(small_blocks_are_had_where_larger_are_refused),
