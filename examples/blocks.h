@@ -1,7 +1,6 @@
 /* Blocks of GPU memory that are counted, and checked against what was written into them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VPOOL_EXAMPLE_BLOCKS_H
-#define VPOOL_EXAMPLE_BLOCKS_H
+#pragma once
 
 #include "train.h"
 
@@ -44,5 +43,3 @@ void block_fill(struct block *b, enum train_stream stream, unsigned char value);
 /* Queues a look at both ends of a block and at one place between; checks_settle() waits and compares. */
 void block_check(enum train_stream stream, const struct block *b);
 void checks_settle(void);
-
-#endif

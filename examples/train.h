@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VPOOL_EXAMPLE_TRAIN_H
-#define VPOOL_EXAMPLE_TRAIN_H
+#pragma once
 
 #include <stddef.h>
 
@@ -49,5 +48,3 @@ void gpu_fetch(enum train_stream stream, void *host, const void *from, size_t by
 void gpu_record(enum train_event event, enum train_stream stream);
 void gpu_wait(enum train_event event, enum train_stream stream);
 void gpu_synchronize(enum train_stream stream);
-
-#endif

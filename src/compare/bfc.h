@@ -1,7 +1,6 @@
 /* What other policies take from PyTorch's caching allocator. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_BFC_H
-#define VP_BFC_H
+#pragma once
 
 #include "compare/per_stream.h"
 
@@ -14,5 +13,3 @@ size_t vp_bfc_segment(const struct vp_pool *pool, size_t size);
 int vp_bfc_layout(struct vp_pool *pool, struct vp_request *req);
 /* As vp_pool_alloc(), for a request that is laid out. */
 int vp_bfc_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
-
-#endif

@@ -1,13 +1,10 @@
 /* The published allocators, on vpool's mechanisms: for comparison with its own policy, live (libvpool-compare.so) and
  * in replay. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_COMPARE_H
-#define VP_COMPARE_H
+#pragma once
 
 #include "pool/policy.h"
 
 /* vp_policy_bare is none of them; it is for replays, and not among those that a program can choose. */
 extern const struct vp_policy vp_policy_bare, vp_policy_vpmm, vp_policy_bfc, vp_policy_es, vp_policy_gmlake,
     vp_policy_native, vp_policy_stalloc;
-
-#endif

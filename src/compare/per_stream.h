@@ -7,8 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_OWNED_H
-#define VP_OWNED_H
+#pragma once
 
 #include "compare/compare.h"
 
@@ -55,5 +54,3 @@ int vp_per_stream_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size
  * 0, -ENOMEM or -EIO, with nothing changed.
  */
 int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n, CUdeviceptr addr);
-
-#endif

@@ -1,7 +1,6 @@
 /* The plan that the policy stalloc places requests by: stalloc.c has what is published of it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_STALLOC_H
-#define VP_STALLOC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ struct vp_stalloc_figures vp_stalloc_figures(const struct vp_pool *pool);
 void vp_stalloc_range(struct vp_pool *pool, const char *name, uint64_t thread, unsigned depth);
 /* The program that was planned begins once more. */
 void vp_stalloc_restart(struct vp_pool *pool);
-
-#endif

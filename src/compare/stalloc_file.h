@@ -13,8 +13,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STALLOC_FILE_H
-#define VP_STALLOC_FILE_H
+#pragma once
 
 #include "compare/stalloc.h"
 
@@ -64,5 +63,3 @@ size_t vp_stalloc_room(size_t count);
 struct vp_stalloc_plan *vp_stalloc_load(const char *path, unsigned device);
 /* Gives that back; NULL is none. */
 void vp_stalloc_unload(struct vp_stalloc_plan *plan);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_DRIVER_H
-#define VP_DRIVER_H
+#pragma once
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -81,5 +80,3 @@ struct vp_driver {
  */
 int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx,
                    const char **missing);
-
-#endif

@@ -1,7 +1,6 @@
 /* Physical memory, and new ranges out of chunks that lie apart. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_CHUNK_H
-#define VP_CHUNK_H
+#pragma once
 
 #include "memory/fit.h"
 
@@ -127,5 +126,3 @@ int vp_backing_retire(struct vp_memory *mem, const struct vp_mapping *m, struct 
  * wholly free (which is current elsewhere then, or given back). 0; -EAGAIN: work on it is not over, or the driver
  * refuses; -ENOMEM. */
 int vp_backing_clear(struct vp_memory *mem, struct vp_mapping *m);
-
-#endif

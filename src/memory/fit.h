@@ -1,7 +1,6 @@
 /* A request: which free bytes may it use, and how they become its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_FIT_H
-#define VP_FIT_H
+#pragma once
 
 #include "memory/region.h"
 
@@ -80,5 +79,3 @@ void vp_fit_go_live(struct vp_memory *mem, struct vp_region *r, const struct vp_
 void vp_region_release(struct vp_memory *mem, struct vp_region *block, struct vp_fence *fence);
 /* A live block begins or ends to count among what is live. */
 void vp_region_account(struct vp_memory *mem, const struct vp_region *r, bool taken);
-
-#endif

@@ -22,8 +22,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_MEMORY_H
-#define VP_MEMORY_H
+#pragma once
 
 #include "base/bits.h"
 #include "base/list.h"
@@ -312,5 +311,3 @@ int vp_memory_set_peers(struct vp_memory *mem, uint64_t peers);
 /* Opens every mapping, present and future, to copies that a device makes, if the driver lets it. Is all open to it
  * then? */
 bool vp_memory_add_copier(struct vp_memory *mem, CUdevice dev);
-
-#endif

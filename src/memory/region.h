@@ -1,7 +1,6 @@
 /* Regions, the addresses that they partition, and the free ones by size. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_REGION_H
-#define VP_REGION_H
+#pragma once
 
 #include "memory/memory.h"
 
@@ -72,5 +71,3 @@ struct vp_stream_store *vp_stream_store_of(struct vp_memory *mem, struct vp_time
 void vp_stream_store_drop(struct vp_memory *mem, struct vp_timeline *timeline);
 /* The piece that holds `addr`. */
 struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr);
-
-#endif

@@ -1,7 +1,6 @@
 /* Chunks that sleep: their addresses stay, and their physical memory is the device's again. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_SLEEP_H
-#define VP_SLEEP_H
+#pragma once
 
 #include "memory/chunk.h"
 
@@ -35,5 +34,3 @@ void vp_sleep_release(struct vp_memory *mem);
 int vp_sleep_wake(struct vp_memory *mem, size_t largest);
 /* The contents are back, or nothing has left: all that sleeps is awake. It must be mapped. 0 or -ENOMEM. */
 int vp_sleep_end(struct vp_memory *mem);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_MEMORY_SPILL_H
-#define VP_MEMORY_SPILL_H
+#pragma once
 
 #include "memory/chunk.h"
 
@@ -22,5 +21,3 @@ void vp_spill_went_live(struct vp_memory *mem, struct vp_region *block) __attrib
  * exported, and go back to where they are from. */
 CUdeviceptr vp_spill_release(struct vp_memory *mem, struct vp_region *block) __attribute__((cold));
 void vp_spill_retire(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) __attribute__((cold));
-
-#endif

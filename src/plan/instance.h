@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PLAN_INSTANCE_H
-#define VP_PLAN_INSTANCE_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -68,5 +67,3 @@ int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double 
 int vp_plan_search(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets);
 
 double vp_plan_now(void);
-
-#endif

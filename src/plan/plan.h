@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PLAN_H
-#define VP_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ int vp_plan_lower_bound(const struct vp_plan_block *blocks, size_t count, uint64
 /* Whether no two blocks that live at once share a byte, and all lie below `peak`. It knows nothing of how the offsets
  * were found. `a` and `b`: the first two that do share (a == b: one that lies beyond). */
 bool vp_plan_check(const struct vp_plan_block *blocks, size_t count, uint64_t peak, size_t *a, size_t *b);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_BOUND_H
-#define VP_BOUND_H
+#pragma once
 
 #include "pool/harvest.h"
 
@@ -32,5 +31,3 @@ int vp_bound_build(struct vp_pool *pool, const struct vp_request *req, enum vp_u
 bool vp_bound_wait(struct vp_pool *pool);
 /* Has the request's stream or context ended, in such a wait? */
 bool vp_bound_ended(const struct vp_request *req);
-
-#endif

@@ -1,7 +1,6 @@
 /* Fresh chunks for a new range. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_FRESH_H
-#define VP_FRESH_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -17,5 +16,3 @@ size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req,
  * handles to end in. `*count` of them are made, also where it fails. 0, -ENOMEM or -EIO.
  */
 int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count);
-
-#endif

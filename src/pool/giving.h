@@ -13,8 +13,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_GIVING_H
-#define VP_GIVING_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -63,5 +62,3 @@ static inline void vp_giving_note(struct vp_pool *pool, size_t bytes) {
     if (__builtin_expect(held > g->regret_from, false))
         vp_giving_regret(pool);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Harvest: which wholly free chunks a new range is made of. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_HARVEST_H
-#define VP_HARVEST_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -44,5 +43,3 @@ void vp_harvest_ends(struct vp_pool *pool, struct vp_harvest *h, size_t want);
  * lies about: the smallest goes back to the device, and what is lacking is created in its stead.
  */
 void vp_harvest_break_one(struct vp_pool *pool, const struct vp_harvest *h);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_PARKING_H
-#define VP_PARKING_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -53,5 +52,3 @@ void vp_parking_flush_for(struct vp_pool *pool, enum vp_flush what, const struct
 int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct vp_request *req);
 /* Frees it for good, if there is one. */
 void vp_handed_settle(struct vp_pool *pool, struct vp_handed *handed);
-
-#endif

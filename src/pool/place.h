@@ -1,7 +1,6 @@
 /* Places that served a request before: see place.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_PLACE_H
-#define VP_PLACE_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -83,5 +82,3 @@ void vp_place_limit(struct vp_pool *pool, size_t built);
 /* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of
  * addresses together. */
 void vp_place_shrink(struct vp_pool *pool, size_t most);
-
-#endif

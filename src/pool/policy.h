@@ -1,8 +1,7 @@
 /* A policy: who gets which bytes. It works by the mechanisms of pool.h, place.h and memory/, under the caller's lock.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_POLICY_H
-#define VP_POLICY_H
+#pragma once
 
 #include "base/options.h"
 #include "pool/place.h"
@@ -36,5 +35,3 @@ extern const struct vp_policy vp_policy_vpool;
  * allocators, too.
  */
 extern const struct vp_policy *const vp_policies[VP_POLICY_CHOICES];
-
-#endif

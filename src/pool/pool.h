@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_POOL_H
-#define VP_POOL_H
+#pragma once
 
 #include "memory/chunk.h"
 #include "memory/fit.h"
@@ -315,5 +314,3 @@ void vp_exports_settle(struct vp_pool *pool);
 bool vp_pool_check(const struct vp_pool *pool, FILE *out);
 /* Bytes of our own memory that describe the pool. */
 size_t vp_pool_metadata(const struct vp_pool *pool);
-
-#endif

@@ -18,8 +18,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_SLACK_H
-#define VP_SLACK_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -78,5 +77,3 @@ struct vp_slack_state {
 struct vp_slack_state vp_slack_state(const struct vp_pool *pool);
 double vp_slack_percent(const struct vp_pool *pool);
 double vp_slack_novelty(const struct vp_pool *pool);
-
-#endif

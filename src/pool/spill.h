@@ -1,7 +1,6 @@
 /* The last resort: a block whose end, or all of it, lies in the host's memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_POOL_SPILL_H
-#define VP_POOL_SPILL_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -22,5 +21,3 @@ int vp_spill_alloc(struct vp_pool *pool, struct vp_request *req, const struct vp
                    struct vp_region **out) __attribute__((cold));
 /* Releases the host's memory of blocks that were freed, as far as work on them is over. Is some of it left? */
 bool vp_spill_settle(struct vp_pool *pool);
-
-#endif

@@ -15,8 +15,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_STREAM_CACHE_H
-#define VP_STREAM_CACHE_H
+#pragma once
 
 #include "base/thread_safety.h"
 #include "memory/memory.h"
@@ -165,5 +164,3 @@ uint64_t vp_stream_caches_count(struct vp_stream_caches *all);
 uint64_t vp_stream_caches_parked(struct vp_stream_caches *all, const void *owner);
 /* Returns when no call without the library's lock is under way that has not seen what was stored before. */
 void vp_stream_caches_pass(struct vp_stream_caches *all);
-
-#endif

@@ -16,8 +16,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_THROTTLE_H
-#define VP_THROTTLE_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -47,5 +46,3 @@ bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, 
  * context ended.
  */
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
-
-#endif

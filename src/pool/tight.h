@@ -1,7 +1,6 @@
 /* Where the blocks of a small program lie, of which much would be lost between them otherwise: see tight.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TIGHT_H
-#define VP_TIGHT_H
+#pragma once
 
 #include "pool/pool.h"
 
@@ -28,5 +27,3 @@ bool vp_tight_site(struct vp_pool *pool, const struct vp_request *req, enum vp_u
 bool vp_tight_blocked(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, size_t opened);
 /* Addresses that are to stay free on both sides of such. */
 size_t vp_tight_room(const struct vp_pool *pool, const struct vp_request *req);
-
-#endif

@@ -1,7 +1,6 @@
 /* What VPOOL_WAIT means to a stream's request. One place for the library and for `vpool replay`. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_WAITS_H
-#define VP_WAITS_H
+#pragma once
 
 #include "base/options.h"
 #include "pool/pool.h"
@@ -15,5 +14,3 @@ static inline int vp_waits_of(int choice, int usual) {
     default: return usual;
     }
 }
-
-#endif

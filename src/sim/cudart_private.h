@@ -4,8 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VPOOL_SIM_CUDART_PRIVATE_H
-#define VPOOL_SIM_CUDART_PRIVATE_H
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -71,5 +70,3 @@ CUresult rt_primary(const struct rt_driver *driver, int device, CUcontext *conte
         const struct rt_driver *d = rt_enter(RT_PER_THREAD);                                                           \
         return rt_leave(d, d ? (call) : CUDA_SUCCESS);                                                                 \
     }
-
-#endif

@@ -35,8 +35,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VPOOL_SIM_H
-#define VPOOL_SIM_H
+#pragma once
 
 #include <cuda.h>
 #include <stddef.h>
@@ -134,6 +133,4 @@ uint64_t vp_sim_idle_at(void);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

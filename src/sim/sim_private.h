@@ -11,8 +11,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VPOOL_SIM_PRIVATE_H
-#define VPOOL_SIM_PRIVATE_H
+#pragma once
 
 #include <cuda.h>
 #include <pthread.h>
@@ -590,5 +589,3 @@ void sim_pools_settle(int device, uint64_t stream);
 void sim_pools_trim(int device);
 CUresult sim_free_async(struct sim_stream *stream, struct sim_block *block);
 void sim_pools_reset(void);
-
-#endif

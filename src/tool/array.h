@@ -1,7 +1,6 @@
 /* Arrays that grow. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_ARRAY_H
-#define VP_TOOL_ARRAY_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -23,5 +22,3 @@ static inline void *vp_array_add(struct vp_array *a, size_t size) {
     }
     return (char *)a->items + a->count++ * size;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Files that the tool writes: whole or not at all. And what their formats share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_OUT_H
-#define VP_TOOL_OUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,5 +39,3 @@ void vp_base64_byte(struct vp_base64 *b, uint8_t byte);
 void vp_base64_number(struct vp_base64 *b, uint64_t n);
 void vp_base64_signed(struct vp_base64 *b, int64_t n);
 void vp_base64_end(struct vp_base64 *b);
-
-#endif

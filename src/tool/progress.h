@@ -1,7 +1,6 @@
 /* A line on a terminal that is written over and over, and gone at the end. What is short shows none. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_PROGRESS_H
-#define VP_TOOL_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ void vp_progress_begin(struct vp_progress *p);
 bool vp_progress_due(struct vp_progress *p);
 void vp_progress_show(struct vp_progress *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void vp_progress_end(struct vp_progress *p);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_H
-#define VP_TOOL_H
+#pragma once
 
 #include <getopt.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ int vp_tool_seconds(const char *command, const char *text, double least, double 
 int vp_tool_unknown(const char *command, const struct option *options, char **argv);
 /* The one of `count` words that is nearest to what was written, if it is near enough to have been meant; else NULL. */
 const char *vp_tool_meant(const char *written, const char *const *words, size_t count);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VPOOL_BENCH_H
-#define VPOOL_BENCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ bool bench_wanted(const char *name);
 
 void bench_pairs(void);
 void bench_threads(void);
-
-#endif

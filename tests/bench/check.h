@@ -1,7 +1,6 @@
 /* Driver calls that must succeed. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VPOOL_BENCH_CHECK_H
-#define VPOOL_BENCH_CHECK_H
+#pragma once
 
 #include <cuda.h>
 #include <stdio.h>
@@ -15,5 +14,3 @@ static inline void check(CUresult res, const char *call) {
     fprintf(stderr, "%s: error %d\n", call, (int)res);
     exit(1);
 }
-
-#endif

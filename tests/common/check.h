@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TESTS_CHECK_H
-#define VP_TESTS_CHECK_H
+#pragma once
 
 #include <stdio.h>
 #include <unistd.h>
@@ -26,5 +25,3 @@
             _exit(1);                                                                                                  \
         }                                                                                                              \
     } while (0)
-
-#endif

@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef TEST_DOORS_H
-#define TEST_DOORS_H
+#pragma once
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -77,5 +76,3 @@ CUresult door_green_stream(CUstream *stream, CUgreenCtx green);
 CUresult door_enable_peer(CUcontext peer);
 /* Between any two devices; in the stream. */
 CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
-
-#endif

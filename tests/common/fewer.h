@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TESTS_FEWER_H
-#define VP_TESTS_FEWER_H
+#pragma once
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define VP_TESTS_SANITIZED 1
@@ -21,6 +20,4 @@
 #define VP_FEWER(times) ((times) / 3)
 #else
 #define VP_FEWER(times) (times)
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef FORKED_H
-#define FORKED_H
+#pragma once
 
 #include <unistd.h>
 
@@ -19,5 +18,3 @@ int __lsan_is_turned_off(void);
 __attribute__((weak)) int __lsan_is_turned_off(void) {
     return getpid() != forked_from;
 }
-
-#endif

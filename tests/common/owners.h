@@ -10,8 +10,7 @@
  * where another has not ended. Physical bytes are known by the driver calls that the pool makes: owners_lookup() stands
  * before these. What is wrong shows where it begins, whoever reads what afterwards.
  */
-#ifndef TEST_OWNERS_H
-#define TEST_OWNERS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -89,6 +88,4 @@ uint32_t owner_word(struct owner *o, bool last);
 /* The program is about to free the block: between the two its last memsets are queued. It ends when they have run. */
 void owner_ending(struct owner *o);
 void owner_ended(struct owner *o);
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef FUZZ_H
-#define FUZZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ char *fuzz_text(const uint8_t *data, size_t size);
 /* Inputs run so far, and what a target counts besides. At exit both are appended to the file that FUZZ_COUNTS
  * names, if any. */
 void fuzz_count(uint64_t operations);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef FUZZ_PROGRAM_H
-#define FUZZ_PROGRAM_H
+#pragma once
 
 #include "../common/doors.h"
 #include "../common/owners.h"
@@ -115,5 +114,3 @@ void during_waits(void);
 /* Calls between these may see it. */
 void waits_begin(void);
 void waits_end(void);
-
-#endif

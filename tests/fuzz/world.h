@@ -1,7 +1,6 @@
 /* The library and the simulated driver, opened afresh for each input and closed behind it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef FUZZ_WORLD_H
-#define FUZZ_WORLD_H
+#pragma once
 
 #include "fuzz.h"
 
@@ -36,5 +35,3 @@ void world_open(struct fuzz_input *in);
 void world_close(void);
 /* Fails unless the pools' invariants hold and the driver saw nothing wrong. */
 void world_check(void);
-
-#endif

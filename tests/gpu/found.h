@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TESTS_FOUND_H
-#define VP_TESTS_FOUND_H
+#pragma once
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -51,5 +50,3 @@ static inline double now(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
-
-#endif

@@ -73,6 +73,11 @@ def files_name_their_licence():
                    if SPDX not in "\n".join(text.split("\n")[:40])))
 
 
+def headers_are_read_once():
+    judge("once", ((path, "no #pragma once") for path, _, text in tree.sources()
+                   if path.suffix == ".h" and "\n#pragma once\n" not in text))
+
+
 def subjects_are_short():
     log = tree.git("log", "--no-merges", "--format=%h %s", f"{BASE}..HEAD")
     if log is None:
@@ -126,4 +131,4 @@ def the_finder_finds():
 
 
 tap.run([the_finder_finds, files_are_short, functions_are_short, first_lines_say_what_a_file_is, files_name_their_licence,
-         subjects_are_short])
+         headers_are_read_once, subjects_are_short])

@@ -4,8 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef RACE_H
-#define RACE_H
+#pragma once
 
 #include "../common/doors.h"
 #include "sim.h"
@@ -30,5 +29,3 @@ void race_run(void (*racer)(int index));
 
 /* Proves every pool sound, and that no queued work was wronged. */
 void race_close(void);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef SOAK_H
-#define SOAK_H
+#pragma once
 
 #include "../common/doors.h"
 #include "../common/owners.h"
@@ -192,5 +191,3 @@ void worker_release_all(struct worker *w);
 bool mix_without(const char *name);
 /* Proves the invariants of every pool. */
 void soak_check(const struct worker *w);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the tests of the api share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef API_TEST_H
-#define API_TEST_H
+#pragma once
 
 #include "fixture.h"
 
@@ -19,5 +18,3 @@ static inline CUmemoryPool default_pool(int dev) {
     cu_ok(cuDeviceGetDefaultMemPool(&pool, dev));
     return pool;
 }
-
-#endif

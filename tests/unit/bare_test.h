@@ -1,7 +1,6 @@
 /* What the tests of bare segments share: a cache in a few words. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef BARE_TEST_H
-#define BARE_TEST_H
+#pragma once
 
 #include "fixture.h"
 
@@ -55,5 +54,3 @@ static inline void busy(CUdeviceptr ptr, CUstream stream) {
 
 /* Lets it run in a moment, by another thread. */
 void release_soon(CUstream stream);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the files of driver_answers share: how a question is put, and the sections that have files of their own. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DRIVER_ANSWERS_H
-#define DRIVER_ANSWERS_H
+#pragma once
 
 #include <cuda.h>
 #include <stdio.h>
@@ -19,5 +18,3 @@ CUmemAllocationProp prop_of(void);
 
 void vmm(void);
 void captures(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the tests of ends share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef ENDS_TEST_H
-#define ENDS_TEST_H
+#pragma once
 
 #include "fixture.h"
 
@@ -26,5 +25,3 @@ static inline void nothing_is_held_up(void) {
         cu_ok(door_free(door_malloc(8 * MiB)));
     cr_assert(vp_state.pools[0]->mem.stats.held_bytes <= 64 * MiB);
 }
-
-#endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TESTS_FIXTURE_H
-#define VP_TESTS_FIXTURE_H
+#pragma once
 
 #include <criterion/criterion.h>
 
@@ -94,5 +93,3 @@ CUcontext door_context(int device);
 /* And served by the library. */
 CUdeviceptr door_take(size_t size, CUstream stream);
 CUdeviceptr door_malloc(size_t size);
-
-#endif

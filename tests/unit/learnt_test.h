@@ -1,7 +1,6 @@
 /* A program whose first run is learnt, and whose second run begins with that: a plan, and its builder by hand. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_LEARNT_TEST_H
-#define VP_LEARNT_TEST_H
+#pragma once
 
 #include "fixture.h"
 
@@ -72,5 +71,3 @@ static inline void close_with_plan(void) {
     unlink(path);
     fx_close();
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the tests of the rules share: owners who fill their block and read it back, and streams that are held. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef RULES_TEST_H
-#define RULES_TEST_H
+#pragma once
 
 #include "fixture.h"
 
@@ -94,5 +93,3 @@ static inline void two_streams_free(CUstream one, CUstream two) {
     cu_ok(door_free_async(door_take(MiB, one), one));
     cu_ok(door_free_async(door_take(MiB, two), two));
 }
-
-#endif

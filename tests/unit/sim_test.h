@@ -1,7 +1,6 @@
 /* What the tests of the simulated driver share: one context, its streams, and a piece of memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef SIM_TEST_H
-#define SIM_TEST_H
+#pragma once
 
 #include "sim.h"
 
@@ -61,5 +60,3 @@ static inline void allow(CUdeviceptr at, size_t size) {
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     OK(cuMemSetAccess(at, size, &access, 1));
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the tests of lines share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef LINE_TEST_H
-#define LINE_TEST_H
+#pragma once
 
 #include "fixture.h"
 
@@ -42,5 +41,3 @@ static inline unsigned long records(void) {
 static inline unsigned long barriers(void) {
     return vp_sim_calls("cuCtxRecordEvent");
 }
-
-#endif

@@ -18,8 +18,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_POOL_BARE_BARE_H
-#define VP_POOL_BARE_BARE_H
+#pragma once
 
 #include "base/thread.h"
 #include "pool/bare/past.h"
@@ -476,5 +475,3 @@ static inline struct vp_mapping *vp_bare_mapping_from(const struct vp_bare *bare
 
 #define vp_bare_mappings_each(m, bare, first, end)                                                                     \
     for (size_t at_ = (first), end_ = (end); (m = vp_bare_mapping_from(bare, &at_, end_));)
-
-#endif

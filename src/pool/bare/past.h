@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_POOL_BARE_PAST_H
-#define VP_POOL_BARE_PAST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last, uint3
 uint32_t vp_bare_past_guess(const struct vp_bare_past *past, uint32_t last);
 /* What followed `*last` in the order of uses that ends with `other` is noted after it. */
 void vp_bare_past_unite(struct vp_bare_past *past, uint32_t *last, uint32_t other);
-
-#endif

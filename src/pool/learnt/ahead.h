@@ -20,8 +20,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_POOL_LEARNT_AHEAD_H
-#define VP_POOL_LEARNT_AHEAD_H
+#pragma once
 
 #include "pool/learnt/learnt.h"
 #include "pool/pool.h"
@@ -134,5 +133,3 @@ bool vp_ahead_hold_back(struct vp_pool *pool) __attribute__((cold));
 void vp_ahead_go_on(struct vp_pool *pool) __attribute__((cold));
 /* Has the builder some of that in its hands? */
 bool vp_ahead_busy(const struct vp_ahead *ahead, CUdeviceptr addr, CUdeviceptr end);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_POOL_LEARNT_LEARN_H
-#define VP_POOL_LEARNT_LEARN_H
+#pragma once
 
 #include "base/table.h"
 #include "pool/learnt/learnt.h"
@@ -65,5 +64,3 @@ static inline bool vp_learn_stays(const struct vp_learn_item *item, uint32_t cou
  * `most`. 0 or -ENOMEM. */
 int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granularity, uint64_t until, uint64_t most,
                    uint64_t *end);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_POOL_LEARNT_LEARNT_H
-#define VP_POOL_LEARNT_LEARNT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -80,5 +79,3 @@ size_t vp_learnt_print(const struct vp_learnt *learnt, char *text);
 /* FNV-1a, as the last line has it; `from` is VP_LEARNT_HASH at first. */
 static const uint64_t VP_LEARNT_HASH = UINT64_C(0xcbf29ce484222325);
 uint64_t vp_learnt_hash(uint64_t from, const char *bytes, size_t count);
-
-#endif

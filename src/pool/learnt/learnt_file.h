@@ -1,7 +1,6 @@
 /* The files of what runs have learnt (learnt.h): read with suspicion, written whole or not at all. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_POOL_LEARNT_LEARNT_FILE_H
-#define VP_POOL_LEARNT_LEARNT_FILE_H
+#pragma once
 
 #include "pool/learnt/learnt.h"
 
@@ -17,5 +16,3 @@ int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t ro
  * own. 0 or a negative errno, with what was there as it was.
  */
 int vp_learnt_save(const char *path, const struct vp_learnt *learnt);
-
-#endif

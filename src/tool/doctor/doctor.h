@@ -1,7 +1,6 @@
 /* What the parts of vpool doctor share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_DOCTOR_DOCTOR_H
-#define VP_TOOL_DOCTOR_DOCTOR_H
+#pragma once
 
 #include "base/options.h"
 
@@ -13,5 +12,3 @@ void vp_doctor_lending(const struct vp_options *o, void (*say)(enum mark mark, c
 
 /* asleep.c: of each process that vpool pause was at, whether it runs, and what to do about it. */
 void vp_doctor_asleep(void (*say)(enum mark mark, const char *line));
-
-#endif

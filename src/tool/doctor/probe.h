@@ -3,12 +3,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_DOCTOR_PROBE_H
-#define VP_TOOL_DOCTOR_PROBE_H
+#pragma once
 
 /* The driver, as any program finds it: its file, version and devices. */
 int vp_probe_driver(void);
 /* Under the library: the environment that it left, and what becomes of an allocation by each kind of call. */
 int vp_probe_pool(void);
-
-#endif

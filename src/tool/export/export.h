@@ -1,8 +1,7 @@
 /* What `vpool export` writes: one function a format. They never fail but by the file, whose errors its owner looks for.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_EXPORT_EXPORT_H
-#define VP_TOOL_EXPORT_EXPORT_H
+#pragma once
 
 #include "tool/read/dump_read.h"
 #include "tool/replay/record.h"
@@ -39,5 +38,3 @@ static inline unsigned vp_export_device(const struct vp_trace *t, uint16_t devic
 
 /* The mappings in order of their ends: their numbers, to be freed; NULL: no memory. */
 size_t *vp_export_ends(const struct vp_record *record);
-
-#endif

@@ -1,7 +1,6 @@
 /* What `vpool help` knows, for the terminal, the manual pages and the shell. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_HELP_HELP_H
-#define VP_TOOL_HELP_HELP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,5 +21,3 @@ void vp_man_vpool(void);
 void vp_man_libvpool(void);
 /* What bash, zsh or fish needs to complete words. False: the shell is none of these. */
 bool vp_completion(const char *shell);
-
-#endif

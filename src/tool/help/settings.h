@@ -1,7 +1,6 @@
 /* The table of base/options.h as text, for all that explains, sets or completes options. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_HELP_SETTINGS_H
-#define VP_TOOL_HELP_SETTINGS_H
+#pragma once
 
 #include "base/options.h"
 
@@ -28,5 +27,3 @@ extern const struct vp_setting {
 /* For --help, and as a table in Markdown. */
 void vp_settings_print_help(FILE *out);
 void vp_settings_print_markdown(FILE *out);
-
-#endif

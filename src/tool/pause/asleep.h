@@ -1,8 +1,7 @@
 /* Who sleeps, or is on the way there: a file for each, as `vpool pause` writes it, and the lock for whoever wakes one.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_PAUSE_ASLEEP_H
-#define VP_TOOL_PAUSE_ASLEEP_H
+#pragma once
 
 #include "base/process.h"
 #include "watch/shared_stats.h"
@@ -47,5 +46,3 @@ bool vp_asleep_is_helped(const struct vp_asleep *asleep);
  */
 bool vp_hold_begin(uint64_t until_ns);
 void vp_hold_end(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* The driver's own checkpoint of another process, and what else of the driver it takes: found by name in a libcuda. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_PAUSE_CHECKPOINT_H
-#define VP_TOOL_PAUSE_CHECKPOINT_H
+#pragma once
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -43,5 +42,3 @@ const char *vp_checkpoint_words(const struct vp_checkpoint *c, CUresult res);
 bool vp_checkpoint_free(struct vp_checkpoint *c, int device, size_t *free_bytes, size_t *total);
 /* The number of the device with that UUID; -1: there is none. */
 int vp_checkpoint_device(const struct vp_checkpoint *c, const void *uuid);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the helper of `vpool pause` and `vpool resume` does with the driver. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_PAUSE_PAUSE_H
-#define VP_TOOL_PAUSE_PAUSE_H
+#pragma once
 
 #include "tool/pause/screen.h"
 
@@ -21,5 +20,3 @@ int vp_pause_state(const struct vp_screened *who, bool let_go);
  * returned; negative: it was ended. `*interrupted` (may be NULL): by a signal.
  */
 int vp_pause_apart(int (*steps)(void *context), void *context, double seconds, bool *interrupted);
-
-#endif

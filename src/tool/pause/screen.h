@@ -1,7 +1,6 @@
 /* What a process is to `vpool pause`: whether it may be paused, and if not, why. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_PAUSE_SCREEN_H
-#define VP_TOOL_PAUSE_SCREEN_H
+#pragma once
 
 #include "tool/top/pages.h"
 
@@ -30,5 +29,3 @@ bool vp_screen_again(struct vp_screened *s);
 struct vp_shared_stats *vp_screen_map(const struct vp_screened *s);
 /* Whether `vpool top` is to show that it sleeps. */
 void vp_screen_mark(const struct vp_screened *s, bool paused);
-
-#endif

@@ -1,7 +1,6 @@
 /* The plans that runs have left (VPOOL_PLAN): where they are, and what is wrong with them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_PLAN_LEARNT_LIST_H
-#define VP_TOOL_PLAN_LEARNT_LIST_H
+#pragma once
 
 #include "pool/learnt/learnt_file.h"
 #include "tool/array.h"
@@ -54,5 +53,3 @@ struct vp_learnt_told {
 void vp_learnt_take(struct vp_learnt_told *told, const char *path, const char *value);
 void vp_learnt_fitted(const struct vp_learnt_told *told, const char *which, const char *pid,
                       void (*say)(int mark, const char *format, ...) __attribute__((format(printf, 2, 3))));
-
-#endif

@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_PLAN_MODULES_H
-#define VP_TOOL_PLAN_MODULES_H
+#pragma once
 
 #include "tool/read/trace.h"
 
@@ -44,5 +43,3 @@ void vp_modules_finish(struct vp_modules *m);
 
 /* Was it asked for, or freed, within a module that varies: its visit, and one; else 0. */
 uint32_t vp_modules_varying(const struct vp_modules *m, size_t event);
-
-#endif

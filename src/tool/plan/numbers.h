@@ -1,7 +1,6 @@
 /* Numbers by a key that is not zero: a table (base/table.h) of pairs. Not thread-safe. All zero at first. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_PLAN_NUMBERS_H
-#define VP_TOOL_PLAN_NUMBERS_H
+#pragma once
 
 #include "base/slab.h"
 #include "base/table.h"
@@ -25,5 +24,3 @@ uint64_t vp_numbers_get(const struct vp_numbers *n, uint64_t key);
 /* Adds or replaces: 0 or -ENOMEM. */
 int vp_numbers_set(struct vp_numbers *n, uint64_t key, uint64_t number);
 void vp_numbers_drop(struct vp_numbers *n, uint64_t key);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_PLAN_PLANNED_H
-#define VP_TOOL_PLAN_PLANNED_H
+#pragma once
 
 #include "compare/stalloc.h"
 #include "plan/plan.h"
@@ -50,5 +49,3 @@ int vp_planned_read(struct vp_planned_file *file, const char *path, char *messag
 void vp_planned_file_finish(struct vp_planned_file *file);
 /* The plan of a device: of that number or, where there is but one, that one. NULL: there is none. */
 const struct vp_planned *vp_planned_of_device(const struct vp_planned_file *file, uint16_t device);
-
-#endif

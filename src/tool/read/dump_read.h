@@ -1,7 +1,6 @@
 /* Reads dumps of a pool: JSON that says "format": "vpool-dump". */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_READ_DUMP_READ_H
-#define VP_TOOL_READ_DUMP_READ_H
+#pragma once
 
 #include "tool/read/stacks.h"
 
@@ -37,5 +36,3 @@ int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, siz
 /* Names its native frames, as vp_stacks_name() does. 0 or -ENOMEM. */
 int vp_dump_name(struct vp_dump_file *dump);
 void vp_dump_finish(struct vp_dump_file *dump);
-
-#endif

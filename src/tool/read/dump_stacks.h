@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_READ_DUMP_STACKS_H
-#define VP_TOOL_READ_DUMP_STACKS_H
+#pragma once
 
 #include "tool/plan/numbers.h"
 #include "tool/read/stacks.h"
@@ -25,5 +24,3 @@ const char *vp_dump_stacks_make(struct vp_dump_stacks *d, struct vp_stacks *out)
 /* The place of a stack by its number there; 0: it has none. */
 uint32_t vp_dump_stacks_at(const struct vp_dump_stacks *d, uint64_t number);
 void vp_dump_stacks_finish(struct vp_dump_stacks *d);
-
-#endif

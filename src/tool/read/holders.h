@@ -1,7 +1,6 @@
 /* Who holds the memory: the lines of a program that asked for what is live at a moment. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_READ_HOLDERS_H
-#define VP_TOOL_READ_HOLDERS_H
+#pragma once
 
 #include "tool/read/trace.h"
 
@@ -13,5 +12,3 @@ struct vp_holder {
 /* Adds one for each line to `holders`, the largest first, of what is live after that event of a trace whose stacks were
  * named. 0 or -ENOMEM. */
 int vp_holders_at(const struct vp_trace *trace, size_t event, struct vp_array *holders);
-
-#endif

@@ -1,7 +1,6 @@
 /* Reads JSON that the library wrote: small, whole in memory, and of no great depth. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_READ_JSON_READ_H
-#define VP_TOOL_READ_JSON_READ_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ typedef void vp_json_value_fn(void *context, const char *path, const char *value
 bool vp_json_read(const char *text, vp_json_value_fn *value, void *context);
 /* The same; NULL, or about where in `text` it is no JSON. */
 const char *vp_json_fault(const char *text, vp_json_value_fn *value, void *context);
-
-#endif

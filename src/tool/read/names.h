@@ -4,8 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_READ_NAMES_H
-#define VP_TOOL_READ_NAMES_H
+#pragma once
 
 #include "tool/read/stacks.h"
 
@@ -14,5 +13,3 @@ int vp_names_look_up(struct vp_stacks *s);
 
 /* What a compiler's name stands for in the source, to be freed; a copy where it stands for nothing. NULL: no memory. */
 char *vp_names_demangle(const char *name);
-
-#endif

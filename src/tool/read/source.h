@@ -1,7 +1,6 @@
 /* Files that are read line by line, gzipped or plain. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_READ_SOURCE_H
-#define VP_TOOL_READ_SOURCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,5 +21,3 @@ int vp_source_open(struct vp_source *s, const char *path);
 ssize_t vp_source_head(struct vp_source *s, char *head, size_t room, bool *ended);
 /* What was wrong with the file as such, or NULL; good until the source is opened anew. */
 const char *vp_source_close(struct vp_source *s);
-
-#endif

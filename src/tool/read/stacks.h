@@ -5,8 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_READ_STACKS_H
-#define VP_TOOL_READ_STACKS_H
+#pragma once
 
 #include "tool/array.h"
 
@@ -72,5 +71,3 @@ uint32_t vp_stacks_line(const struct vp_stacks *s, uint32_t stack);
 const char *vp_frame_text(const struct vp_stacks *s, const struct vp_frame *f, char *text, size_t room);
 /* What stands for the file: the source's, else the module's. May be empty. */
 const char *vp_frame_file(const struct vp_stacks *s, const struct vp_frame *f);
-
-#endif

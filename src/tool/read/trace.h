@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_READ_TRACE_H
-#define VP_TOOL_READ_TRACE_H
+#pragma once
 
 #include "tool/read/stacks.h"
 
@@ -109,5 +108,3 @@ struct vp_trace_peak {
     uint64_t bytes;
 };
 bool vp_trace_peak(const struct vp_trace *trace, struct vp_trace_peak *peak);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the files of the trace's reader share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_READ_TRACE_READ_H
-#define VP_TOOL_READ_TRACE_READ_H
+#pragma once
 
 #include "tool/plan/numbers.h"
 #include "tool/read/trace.h"
@@ -44,5 +43,3 @@ int vp_trace_record(struct vp_trace_reader *r, char **fields);
 int vp_trace_record_end(struct vp_trace_reader *r);
 /* What is open is closed, where the trace ends. */
 void vp_trace_close_ranges(struct vp_trace_reader *r);
-
-#endif

@@ -1,9 +1,6 @@
 /* Text of others that must be UTF-8 from here on. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_READ_UTF8_H
-#define VP_TOOL_READ_UTF8_H
+#pragma once
 
 /* In place: what is no UTF-8 becomes question marks. */
 void vp_utf8_repair(char *text);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_REPLAY_ENGINE_H
-#define VP_TOOL_REPLAY_ENGINE_H
+#pragma once
 
 #include "compare/compare.h"
 #include "tool/replay/model.h"
@@ -98,5 +97,3 @@ int vp_engine_policies(const char *command, char *list, const struct vp_policy *
 bool vp_engine_capacity(const char *text);
 /* Reads one: bytes, perhaps with K, M, G or T behind, from 1 on. */
 bool vp_engine_size(const char *text, uint64_t *bytes);
-
-#endif

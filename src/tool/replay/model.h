@@ -17,8 +17,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_REPLAY_MODEL_H
-#define VP_TOOL_REPLAY_MODEL_H
+#pragma once
 
 #include "driver/driver.h"
 #include "tool/read/trace.h"
@@ -68,5 +67,3 @@ void vp_model_pause(struct vp_model *model);
 /* What the waits lost, on the GPU and on the host; and what the driver calls did beside that. Nanoseconds. */
 uint64_t vp_model_lost(const struct vp_model *model);
 uint64_t vp_model_lost_in_calls(const struct vp_model *model);
-
-#endif

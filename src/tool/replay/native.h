@@ -4,8 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_REPLAY_NATIVE_H
-#define VP_TOOL_REPLAY_NATIVE_H
+#pragma once
 
 #include "driver/driver.h"
 
@@ -35,5 +34,3 @@ int vp_native_alloc(struct vp_native *n, size_t block, size_t size, CUstream str
 bool vp_native_free(struct vp_native *n, size_t block, CUstream stream, int *err);
 /* The most that the pool has held, bytes. */
 size_t vp_native_peak(const struct vp_native *n);
-
-#endif

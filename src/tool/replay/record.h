@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef VP_TOOL_REPLAY_RECORD_H
-#define VP_TOOL_REPLAY_RECORD_H
+#pragma once
 
 #include "tool/array.h"
 #include "tool/plan/numbers.h"
@@ -78,5 +77,3 @@ struct vp_record {
 int vp_record_make(struct vp_record *record, struct vp_engine *engine, const struct vp_replay_options *options,
                    const struct vp_policy *policy, const struct vp_trace *trace, const char *name);
 void vp_record_finish(struct vp_record *record);
-
-#endif

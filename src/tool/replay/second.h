@@ -1,7 +1,6 @@
 /* A replay that starts from what an earlier one has learnt (VPOOL_PLAN), and its builder in modelled time. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_REPLAY_SECOND_H
-#define VP_TOOL_REPLAY_SECOND_H
+#pragma once
 
 #include "pool/learnt/ahead.h"
 #include "tool/read/trace.h"
@@ -45,5 +44,3 @@ void vp_second_before(struct vp_second *s, uint64_t us, bool round);
 uint64_t vp_second_program_ns(const struct vp_second *s, uint64_t driver_ns);
 /* Ends: writes what was learnt. */
 void vp_second_end(struct vp_second *s, const char *command, const char *program, struct vp_second_figures *out);
-
-#endif

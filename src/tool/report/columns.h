@@ -1,7 +1,6 @@
 /* The facts of the page, as columns of numbers: see columns.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_REPORT_COLUMNS_H
-#define VP_TOOL_REPORT_COLUMNS_H
+#pragma once
 
 #include "tool/out.h"
 #include "tool/progress.h"
@@ -24,5 +23,3 @@ int vp_page_put_group(struct vp_page *page, const struct vp_trace *whole);
 void vp_page_put_run(struct vp_page *page, const struct vp_record *r);
 /* A file as it is. */
 void vp_page_put_bytes(struct vp_page *page, const char *name, const char *bytes, size_t length);
-
-#endif

@@ -1,7 +1,6 @@
 /* The files that make the page of `vpool report`, as scripts/embed puts them into the program. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_REPORT_EMBEDDED_H
-#define VP_TOOL_REPORT_EMBEDDED_H
+#pragma once
 
 extern const char vp_embedded_page_html[];
 extern const char vp_embedded_page_css[];
@@ -16,5 +15,3 @@ extern const char vp_embedded_dump_js[];
 extern const char vp_embedded_page_js[];
 extern const char vp_embedded_input_js[];
 extern const char vp_embedded_start_js[];
-
-#endif

@@ -1,11 +1,8 @@
 /* The page of `vpool report`, for other commands that end in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_REPORT_H
-#define VP_TOOL_REPORT_H
+#pragma once
 
 #include <stddef.h>
 
 /* Writes the page of some traces and dumps, replayed under vpool's policy. 0, or 1 told on stderr as that command's. */
 int vp_report_write(const char *command, const char *output, char **inputs, size_t count);
-
-#endif

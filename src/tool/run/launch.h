@@ -1,7 +1,6 @@
 /* A program under the library: where the library is, and the environment that leads to it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_RUN_LAUNCH_H
-#define VP_TOOL_RUN_LAUNCH_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -37,5 +36,3 @@ const char *vp_launch_obstacle(const char *program);
 /* Becomes the program. Returns only if that fails: the exit status, as a shell's (127: not found, else 126),
  * after a message of `command`. */
 int vp_launch_exec(const char *command, char **argv);
-
-#endif

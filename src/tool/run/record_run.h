@@ -1,7 +1,6 @@
 /* `vpool run --report`: the program is recorded, and its page is written when it has ended. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_RUN_RECORD_RUN_H
-#define VP_TOOL_RUN_RECORD_RUN_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -11,5 +10,3 @@
  * the end. Returns the program's exit status; ends by the same signal, where it did.
  */
 int vp_record_run(const char *page, char **argv, bool quiet);
-
-#endif

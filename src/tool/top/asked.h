@@ -1,7 +1,6 @@
 /* Who holds the memory of a process that runs, as it answers when it is asked. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_TOP_ASKED_H
-#define VP_TOOL_TOP_ASKED_H
+#pragma once
 
 #include "tool/array.h"
 #include "tool/top/pages.h"
@@ -39,5 +38,3 @@ void vp_asked_frame_text(const struct vp_asked_frame *frame, char *out, size_t r
 
 /* An array `holders`, as in dumps. */
 void vp_asked_json(struct vp_json *j, const struct vp_asked *asked);
-
-#endif

@@ -1,7 +1,6 @@
 /* Where the shared statistics of processes are found: this user's, and for root all users' and all containers'. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_TOP_PAGES_H
-#define VP_TOOL_TOP_PAGES_H
+#pragma once
 
 #include "watch/shared_stats.h"
 
@@ -34,5 +33,3 @@ bool vp_page_ask(const struct vp_page *page, enum vp_page_wish wish);
 int vp_page_take_answer(const struct vp_page *page, const char *suffix);
 /* Wakes whoever sleeps on a word of the page. */
 void vp_page_wake(int fd, size_t offset);
-
-#endif

@@ -1,7 +1,6 @@
 /* The processes under the library, as their shared statistics show them at one moment. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_TOP_PROCESSES_H
-#define VP_TOOL_TOP_PROCESSES_H
+#pragma once
 
 #include "tool/top/pages.h"
 
@@ -50,5 +49,3 @@ static inline double vp_row_efficiency(const struct vp_row *row) {
     double held = (double)row->now.peak_held_bytes, live = (double)row->now.peak_live_bytes;
     return held > 0 && live < held ? live / held : 1;
 }
-
-#endif

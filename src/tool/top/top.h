@@ -1,7 +1,6 @@
 /* What the files of `vpool top` share: the table that it shows, in whatever way. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef VP_TOOL_TOP_TOP_H
-#define VP_TOOL_TOP_TOP_H
+#pragma once
 
 #include "tool/top/processes.h"
 
@@ -63,5 +62,3 @@ int vp_metrics_write(const char *command, const char *file, const struct vp_samp
 /* serve.c. Answers over HTTP on ADDRESS:PORT, PORT or [ADDRESS]:PORT (127.0.0.1 unless told), with a new sample each
  * time, until a signal ends it. The exit status. */
 int vp_metrics_serve(const char *address);
-
-#endif

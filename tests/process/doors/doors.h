@@ -6,8 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef DOORS_H
-#define DOORS_H
+#pragma once
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -212,5 +211,3 @@ extern __typeof__(cuMemcpyDtoDAsync_v2) cuMemcpyDtoDAsync_v2_ptsz;
 extern __typeof__(cuMemcpy2DAsync_v2) cuMemcpy2DAsync_v2_ptsz;
 extern __typeof__(cuMemcpy3DAsync_v2) cuMemcpy3DAsync_v2_ptsz;
 extern __typeof__(cuStreamBeginCapture_v2) cuStreamBeginCapture_v2_ptsz;
-
-#endif

@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef FAULT_H
-#define FAULT_H
+#pragma once
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -90,5 +89,3 @@ static inline CUcontext start(void) {
     NEED(cuCtxSetCurrent(c));
     return c;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the files of the guests of two devices share. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DEVICES_H
-#define DEVICES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ void check_bytes(CUdeviceptr ptr, unsigned char value);
 void nodes_are_as_others(void);
 void nodes_run_where_their_memory_is(void);
 void graphs_have_no_copies_between_devices_apart(void);
-
-#endif

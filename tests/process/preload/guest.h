@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GUEST_H
-#define GUEST_H
+#pragma once
 
 #include "../../common/check.h"
 #include "../../common/forked.h"
@@ -82,5 +81,3 @@ static inline int guest_main(int argc, char **argv, const struct guest_case *cas
     int main(int argc, char **argv) {                                                                                  \
         return guest_main(argc, argv, guest_cases, sizeof(guest_cases) / sizeof(guest_cases[0]));                      \
     }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the files of the guest `ipc` share: a peer that does what it is told, and how a case tells it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef IPC_H
-#define IPC_H
+#pragma once
 
 #include "guest.h"
 
@@ -71,5 +70,3 @@ CUdeviceptr allocate(size_t size, unsigned char value);
 CUipcMemHandle exported(CUdeviceptr ptr);
 void check_refused(CUdeviceptr ptr);
 bool same(const CUipcMemHandle *a, const CUipcMemHandle *b);
-
-#endif

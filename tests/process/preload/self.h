@@ -3,8 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef SELF_H
-#define SELF_H
+#pragma once
 
 #include <cuda.h>
 
@@ -20,5 +19,3 @@ int self_answer(void);
 
 /* Calls these in the library's destructor. */
 void self_free_in_destructor(CUresult (*free_function)(CUdeviceptr), CUresult (*alloc)(CUdeviceptr *, size_t));
-
-#endif

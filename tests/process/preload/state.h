@@ -1,7 +1,6 @@
 /* What the files of the guest `state` share, and the cases of state_devices.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef STATE_H
-#define STATE_H
+#pragma once
 
 #include "guest.h"
 
@@ -67,5 +66,3 @@ void enabling_a_peer_may_fail(void);
 void devices_have_pools_of_their_own(void);
 void threads_without_a_context(void);
 void ranks_that_wait_for_each_other(void);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef STANDIN_ALLOCATOR_H
-#define STANDIN_ALLOCATOR_H
+#pragma once
 
 #include "c10.h"
 
@@ -107,5 +106,3 @@ class DeviceCache {
 } // namespace CUDACachingAllocator
 } // namespace cuda
 } // namespace c10
-
-#endif

@@ -4,8 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef STANDIN_C10_H
-#define STANDIN_C10_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -169,5 +168,3 @@ class API MemPool {
 
 } // namespace cuda
 } // namespace at
-
-#endif

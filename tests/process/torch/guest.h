@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef STANDIN_GUEST_H
-#define STANDIN_GUEST_H
+#pragma once
 
 #include "../../common/check.h"
 #include "c10.h"
@@ -36,5 +35,3 @@ unsigned told_number(size_t since, char what);
 
 /* Two small allocations, after which segments are bare. */
 void arm();
-
-#endif

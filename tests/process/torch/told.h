@@ -2,8 +2,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef TOLD_H
-#define TOLD_H
+#pragma once
 
 #include <stddef.h>
 
@@ -28,6 +27,4 @@ typedef void vpool_told_refuse_fn(int refusals);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif
