@@ -138,12 +138,28 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
 
 /* ---- ends that no call told of ---- */
 
+/* Can the thread enter no context, whichever it is? */
+static bool is_deep(const struct vp_timelines *ls) {
+    CUcontext now = NULL, popped;
+    if (ls->drv->cuCtxGetCurrent(&now) || !now)
+        return false;
+    if (ls->drv->cuCtxPushCurrent_v2(now))
+        return true;
+    ls->drv->cuCtxPopCurrent_v2(&popped);
+    return false;
+}
+
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx) {
     CUdevice dev;
-    CUresult res = device_of(ls, ctx->handle, &dev);
-    /* Other refusals, as of a thread whose stack of contexts is full, tell nothing. */
-    return res == CUDA_ERROR_INVALID_CONTEXT || res == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
-           res == CUDA_ERROR_INVALID_HANDLE || res == CUDA_ERROR_DEINITIALIZED;
+    switch (device_of(ls, ctx->handle, &dev)) {
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_DEINITIALIZED: return true;
+    /* Of a handle that means nothing, or to a thread whose stack of contexts is full. */
+    case CUDA_ERROR_INVALID_VALUE: return !is_deep(ls);
+    default: return false;
+    }
 }
 
 /* Does the driver still know it, and not another one under its handle? */

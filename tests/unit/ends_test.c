@@ -219,19 +219,30 @@ Test(ends, of_a_green_context_before_its_work) {
 }
 #endif
 
-Test(ends, a_context_ends_unseen) {
+/* `refuse`: the push by which that shows is answered as if the handle were no value. */
+static void ends_unseen(bool refuse) {
     CUcontext primary = door_open(SIM), made = door_context(0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr sync = door_malloc(2 * MiB), async = door_take(2 * MiB, s);
     cu_ok(door_free(door_malloc(MiB)));
     cu_ok(cuCtxDestroy(made));
     cu_ok(cuCtxSetCurrent(primary));
+    if (refuse)
+        vp_sim_fail("cuCtxPushCurrent_v2", 3, CUDA_ERROR_INVALID_VALUE);
     nothing_is_held_up();
     cr_assert_neq(door_free(sync), CUDA_SUCCESS, "it went with its context");
     cu_ok(door_free(async));
     struct vp_context *ctx;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
         cr_assert_eq(ctx->error, 0);
+}
+
+Test(ends, a_context_ends_unseen) {
+    ends_unseen(false);
+}
+
+Test(ends, a_context_ends_unseen_and_its_handle_means_nothing) {
+    ends_unseen(true);
 }
 
 /* What it had pending will never be over: who is out of memory does not wait for it. */
