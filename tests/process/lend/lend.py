@@ -157,7 +157,7 @@ def who_has_needed_nothing_since_gives_again():
         b.well("ALLOC", "a", 80)
         time.sleep(1)
         b.well("ALLOC", "b", 90)
-        assert b.seconds < 2, b.seconds
+        assert b.seconds < 3.5, b.seconds  # it is spared for 5 s otherwise
 
 
 def who_takes_little_by_little_is_not_kept_waiting():
