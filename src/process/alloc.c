@@ -103,8 +103,8 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         struct vp_region *r = NULL;
         ctx->pins++;
         int err = allocate(pool, &req, &r);
-        if (__builtin_expect(!err && vp_state.fills, false))
-            vp_poison_handed_out(pool, r, NULL, ctx);
+        if (__builtin_expect(!err && vp_state.fills, false) && !vp_poison_handed_out(pool, r, NULL, ctx))
+            err = -ENODEV;
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
@@ -166,8 +166,8 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
             mp->blocks++;
             timeline->refs++;
             int err = allocate(pool, &req, &r);
-            if (__builtin_expect(!err && vp_state.fills, false))
-                vp_poison_handed_out(pool, r, timeline, NULL);
+            if (__builtin_expect(!err && vp_state.fills, false) && !vp_poison_handed_out(pool, r, timeline, NULL))
+                err = -ENODEV;
             timeline->refs--;
             res = answer(pool, err, &req, r, out);
             vp_fast_know(stream, handle, timeline, mp->dead ? NULL : mp);
@@ -230,11 +230,13 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     }
     const struct vp_options *options = vp_options();
     if ((options->sync_free || options->poison) && !atomic_load(&vp_state.timelines.captures)) {
-        /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
+        /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. What
+         * a reset has taken meanwhile may be another's block by then. */
+        const uint64_t serial = r->serial;
         res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device);
-        if (!res && (r = vp_state_find(ptr, &pool)) && options->poison)
+        if (!res && options->poison && (r = vp_state_find(ptr, &pool)) && r->serial == serial)
             vp_poison_freed(pool, r, NULL);
-        if (!res && !(r = vp_state_find(ptr, &pool)))
+        if (!res && (!(r = vp_state_find(ptr, &pool)) || r->serial != serial))
             res = VP_NOT_OURS;
         if (res) {
             vp_leave();
