@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "pool/bare/bare.h"
+#include "pool/bound.h"
 #include "pool/giving.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
@@ -19,7 +20,9 @@ static const uint64_t BARRIER_REST_NS = 60000000000;
 static __attribute__((noinline, cold)) VP_LOCKED int wait_and_try(struct vp_pool *pool, struct vp_request *req,
                                                                   struct vp_region **out, int err, unsigned held_back) {
     uint64_t begin = 0, serial = 0, borrows = 0;
-    for (;; vp_pool_error_forget(pool, req->context), err = vp_throttle_alloc(pool, req, out)) {
+    /* The barrier of a context that has ended meanwhile may be another's. */
+    for (;; vp_pool_error_forget(pool, req->context),
+            err = vp_bound_ended(req) ? -ENODEV : vp_throttle_alloc(pool, req, out)) {
         if (err == -EAGAIN) {
             uint64_t from = vp_clock_ns();
             req->impatient = !vp_wait_event(req->await);
