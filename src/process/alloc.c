@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "pool/bare/bare.h"
+#include "pool/bound.h"
 #include "pool/giving.h"
 #include "pool/throttle.h"
 #include "pool/waits.h"
@@ -19,7 +20,9 @@ static const uint64_t BARRIER_REST_NS = 60000000000;
 static __attribute__((noinline, cold)) VP_LOCKED int wait_and_try(struct vp_pool *pool, struct vp_request *req,
                                                                   struct vp_region **out, int err, unsigned held_back) {
     uint64_t begin = 0, serial = 0, borrows = 0;
-    for (;; vp_pool_error_forget(pool, req->context), err = vp_throttle_alloc(pool, req, out)) {
+    /* The barrier of a context that has ended meanwhile may be another's. */
+    for (;; vp_pool_error_forget(pool, req->context),
+            err = vp_bound_ended(req) ? -ENODEV : vp_throttle_alloc(pool, req, out)) {
         if (err == -EAGAIN) {
             uint64_t from = vp_clock_ns();
             req->impatient = !vp_wait_event(req->await);
@@ -103,8 +106,8 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         struct vp_region *r = NULL;
         ctx->pins++;
         int err = allocate(pool, &req, &r);
-        if (__builtin_expect(!err && vp_state.fills, false))
-            vp_poison_handed_out(pool, r, NULL, ctx);
+        if (__builtin_expect(!err && vp_state.fills, false) && !vp_poison_handed_out(pool, r, NULL, ctx))
+            err = -ENODEV;
         ctx->pins--;
         /* It ended while this thread waited, and synchronous blocks with it. */
         if (!err && ctx->gone) {
@@ -166,8 +169,8 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
             mp->blocks++;
             timeline->refs++;
             int err = allocate(pool, &req, &r);
-            if (__builtin_expect(!err && vp_state.fills, false))
-                vp_poison_handed_out(pool, r, timeline, NULL);
+            if (__builtin_expect(!err && vp_state.fills, false) && !vp_poison_handed_out(pool, r, timeline, NULL))
+                err = -ENODEV;
             timeline->refs--;
             res = answer(pool, err, &req, r, out);
             vp_fast_know(stream, handle, timeline, mp->dead ? NULL : mp);
@@ -230,11 +233,13 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     }
     const struct vp_options *options = vp_options();
     if ((options->sync_free || options->poison) && !atomic_load(&vp_state.timelines.captures)) {
-        /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. */
+        /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. What
+         * a reset has taken meanwhile may be another's block by then. */
+        const uint64_t serial = r->serial;
         res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device);
-        if (!res && (r = vp_state_find(ptr, &pool)) && options->poison)
+        if (!res && options->poison && (r = vp_state_find(ptr, &pool)) && r->serial == serial)
             vp_poison_freed(pool, r, NULL);
-        if (!res && !(r = vp_state_find(ptr, &pool)))
+        if (!res && (!(r = vp_state_find(ptr, &pool)) || r->serial != serial))
             res = VP_NOT_OURS;
         if (res) {
             vp_leave();

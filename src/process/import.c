@@ -203,13 +203,15 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev) {
 /* Waits for the work of a context. One that has ended has none. */
 static CUresult finish_work(CUcontext ctx) {
     const struct vp_driver *drv = &vp_state.drv;
-    CUcontext popped;
-    if (drv->cuCtxPushCurrent_v2(ctx))
-        return CUDA_SUCCESS;
-    CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
-    CUresult res = drv->cuCtxSynchronize();
-    vp_capture_restore(&vp_state.timelines, mode);
-    drv->cuCtxPopCurrent_v2(&popped);
+    CUcontext now = NULL, popped;
+    CUresult res = drv->cuCtxGetCurrent(&now) || now != ctx ? drv->cuCtxPushCurrent_v2(ctx) : CUDA_SUCCESS;
+    if (!res) {
+        CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
+        res = drv->cuCtxSynchronize();
+        vp_capture_restore(&vp_state.timelines, mode);
+        if (now != ctx)
+            drv->cuCtxPopCurrent_v2(&popped);
+    }
     return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
 }
 

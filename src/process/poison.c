@@ -95,23 +95,25 @@ static VP_LOCKED void sweep(void) {
 
 /* ---- the driver ---- */
 
-/* On the stream, or on one of its own, with the context current. */
+/* On the stream, or on one of its own, with the context current, which does not end before it is left. */
 struct place {
-    const struct vp_context *ctx;
+    struct vp_context *ctx;
     CUstream stream;
     bool own;
     CUstreamCaptureMode mode;
 };
 
-static bool enter(struct place *p, const struct vp_timeline *timeline, const struct vp_context *ctx) {
+static bool enter(struct place *p, const struct vp_timeline *timeline, struct vp_context *ctx) {
     CUcontext popped;
     *p = (struct place){.ctx = timeline ? timeline->context : ctx, .own = !timeline};
-    if (!p->ctx || vp_state.drv.cuCtxPushCurrent_v2(p->ctx->handle))
+    if (!p->ctx || p->ctx->ending || vp_state.drv.cuCtxPushCurrent_v2(p->ctx->handle))
         return false;
     p->mode = vp_capture_relax(&vp_state.timelines);
     p->stream = timeline ? timeline->stream : NULL;
-    if (!p->own || (vp_state.drv.cuStreamQuery && !vp_state.drv.cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING)))
+    if (!p->own || (vp_state.drv.cuStreamQuery && !vp_state.drv.cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING))) {
+        p->ctx->waiters++;
         return true;
+    }
     vp_capture_restore(&vp_state.timelines, p->mode);
     vp_state.drv.cuCtxPopCurrent_v2(&popped);
     return false;
@@ -119,6 +121,7 @@ static bool enter(struct place *p, const struct vp_timeline *timeline, const str
 
 static void leave(struct place *p) {
     CUcontext popped;
+    p->ctx->waiters--;
     if (p->own)
         vp_state.drv.cuStreamDestroy_v2(p->stream);
     vp_capture_restore(&vp_state.timelines, p->mode);
@@ -148,7 +151,7 @@ static VP_LOCKED bool wait_for(const struct place *p, uint64_t most_ns) {
             CUresult res = vp_state.drv.cuEventQuery(event);
             uint64_t waited = vp_clock_ns() - begin;
             over = res == CUDA_SUCCESS;
-            if (res != CUDA_ERROR_NOT_READY || waited > most_ns)
+            if (res != CUDA_ERROR_NOT_READY || waited > most_ns || p->ctx->ending)
                 break;
             vp_wait_pause(waited);
         }
@@ -246,7 +249,7 @@ static VP_LOCKED void report(const struct record *rec, size_t first, size_t byte
 
 /* Compares what lies at `addr`, part of a record that was taken out. False: it could not be seen in time. */
 static VP_LOCKED bool look(struct place *p, const struct record *rec, CUdeviceptr addr, size_t bytes) {
-    struct window *w = p->ctx->ending ? NULL : window_take(p->ctx);
+    struct window *w = window_take(p->ctx);
     for (size_t at = 0; w && at < bytes;) {
         size_t n = bytes - at < WINDOW ? bytes - at : WINDOW, bad = 0, first = 0;
         if (vp_state.drv.cuMemcpyDtoHAsync_v2(w->words, addr + at, n, p->stream) || !wait_for(p, LOOK_NS)) {
@@ -330,35 +333,46 @@ static void say_unfilled(void) {
         vp_log_once(VP_LOG_WARN, "VPOOL_ZERO: the driver refuses to fill memory: some that is handed out is not zero");
 }
 
-void vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline,
-                          const struct vp_context *ctx) {
+/* The lock was let go: it may have been freed meanwhile, as by the end of its context. */
+static VP_LOCKED bool is_still(struct vp_pool *pool, CUdeviceptr addr, uint64_t serial) {
+    const struct vp_region *r = vp_pool_find(pool, addr);
+    return r && r->serial == serial;
+}
+
+bool vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline,
+                          struct vp_context *ctx) {
+    const CUdeviceptr addr = r->addr;
+    const uint64_t serial = r->serial;
     struct place place;
     struct record rec;
     struct part part;
     const bool entered = enter(&place, timeline, ctx);
-    bool in_time = entered;
+    bool in_time = entered, there = true;
     /* What cannot be seen is no longer known to hold the pattern: its new owner writes there. */
-    for (CUdeviceptr at = r->addr; part_next(&pool->mem, r, &at, &part);) {
+    for (CUdeviceptr at = addr; there && part_next(&pool->mem, r, &at, &part);) {
         const CUdeviceptr base = part.chunk->current->addr;
-        while (take(pool->mem.device, part.chunk->birth, part.begin, part.end, &rec)) {
+        while (there && take(pool->mem.device, part.chunk->birth, part.begin, part.end, &rec)) {
             if (in_time)
                 in_time = look(&place, &rec, base + rec.begin, rec.end - rec.begin);
             else
                 vp_poison_counts.unchecked_bytes += rec.end - rec.begin;
+            there = is_still(pool, addr, serial);
         }
     }
-    if (!entered || !fill(&place, r, vp_options()->zero ? 0 : PATTERN))
+    if (there && (!entered || !fill(&place, r, vp_options()->zero ? 0 : PATTERN)))
         say_unfilled();
     if (!entered)
-        return;
+        return there;
     /* Anybody may use it at once. */
     if (place.own)
         wait_for_own(&place);
     leave(&place);
+    return is_still(pool, addr, serial);
 }
 
 void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline) {
     const CUdeviceptr addr = r->addr;
+    const uint64_t serial = r->serial;
     struct place place;
     struct part part;
     if (r->bare || r->exported || r->spilled || vp_memory_sleeps(&pool->mem, addr) ||
@@ -369,7 +383,7 @@ void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const stru
         wait_for_own(&place);
     leave(&place);
     /* Another thread may have freed it, too, which is an error of the program's. */
-    if (!filled || vp_pool_find(pool, addr) != r)
+    if (!filled || !is_still(pool, addr, serial))
         return;
     if (records > sweep_at)
         sweep();

@@ -14,9 +14,9 @@
 
 #include "process/state.h"
 
-/* A block was handed out: to a stream, or NULL with the context for all. */
-void vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline,
-                          const struct vp_context *ctx) VP_LOCKED __attribute__((cold));
+/* A block was handed out: to a stream, or NULL with the context for all. False: it was freed while the host waited. */
+bool vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline,
+                          struct vp_context *ctx) VP_LOCKED __attribute__((cold));
 /* A block is about to be freed on a stream; NULL: all work on it is over. */
 void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline) VP_LOCKED
     __attribute__((cold));

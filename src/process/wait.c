@@ -4,6 +4,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "order/order.h"
 
 #include <sched.h>
 
@@ -132,17 +133,15 @@ bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
 CUresult vp_wait_for_devices(uint64_t devices, CUdevice own) {
     CUresult failed = CUDA_SUCCESS;
     struct vp_context *ctx;
-    CUcontext popped;
     vp_list_each(ctx, &vp_state.timelines.contexts, link) {
         if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1) || atomic_load(&vp_state.timelines.captures))
             continue;
         ctx->waiters++; /* its handle stays good until this is over */
         vp_step_out();
-        CUresult res = vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
-        if (!res) {
-            res = vp_state.drv.cuCtxSynchronize();
-            vp_state.drv.cuCtxPopCurrent_v2(&popped);
-        }
+        /* Where a thread's stack of contexts is full, memory waits alone. */
+        const int entered = vp_context_enter(&vp_state.timelines, ctx);
+        CUresult res = entered < 0 ? CUDA_SUCCESS : vp_state.drv.cuCtxSynchronize();
+        vp_context_leave(&vp_state.timelines, entered);
         vp_step_in();
         ctx->waiters--;
         /* A capture began meanwhile: what it may not be held up for, memory waits for. */

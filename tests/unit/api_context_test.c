@@ -162,6 +162,26 @@ Test(api, sync_free_waits_for_the_device) {
     door_close();
 }
 
+/* The context that is current need not be pushed; for others memory waits alone. */
+Test(api, sync_free_serves_a_thread_whose_stack_of_contexts_is_full) {
+    setenv("VPOOL_SYNC_FREE", "1", 1);
+    CUcontext own = door_open(SIM), other = door_context(0);
+    CUdeviceptr b = door_malloc(MiB);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuCtxSetCurrent(own));
+    CUdeviceptr a = door_malloc(MiB);
+    while (!cuCtxPushCurrent(own))
+        continue;
+    cu_ok(cuMemsetD8Async(b, 1, MiB, s));
+    cu_ok(door_free(a));
+    cu_ok(door_free(b));
+    for (CUcontext popped = own; popped == own && !cuCtxPopCurrent(&popped);)
+        continue;
+    cu_ok(cuCtxSetCurrent(own));
+    cu_ok(door_context_destroy(other));
+    door_close();
+}
+
 /* ---- fork ---- */
 
 static int in_child(bool used) {

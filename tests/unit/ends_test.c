@@ -335,6 +335,43 @@ Test(ends, contexts_with_their_streams_are_forgotten) {
     door_close();
 }
 
+static CUresult answer_of_last;
+
+static void *allocate_in_vain(void *s) {
+    CUcontext ctx;
+    CUdeviceptr a;
+    cu_ok(cuStreamGetCtx(s, &ctx));
+    cu_ok(cuCtxSetCurrent(ctx));
+    answer_of_last = door_alloc_async(&a, 40 * MiB, NULL, s);
+    return NULL;
+}
+
+/* Its barrier is no more: work that is noted there would be another timeline's. */
+Test(ends, a_context_ends_while_the_host_waits_for_memory_in_it) {
+    CUcontext own = door_open("capacity=64M,granularity=64K,lazy=0,timeout=3000"), made = door_context(0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    const struct vp_timeline *timeline;
+    pthread_t thread;
+    cu_ok(cuCtxSetCurrent(own));
+    CUstream busy = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_take(40 * MiB, busy);
+    vp_sim_hold(busy);
+    cu_ok(cuMemsetD8Async(a, 1, MiB, busy));
+    cu_ok(door_free_async(a, busy));
+    vp_state.pools[0]->throttle.not_before = UINT64_MAX; /* it waits when nothing else is left */
+    cr_assert_eq(pthread_create(&thread, NULL, allocate_in_vain, s), 0);
+    usleep(50000);
+    cu_ok(door_context_destroy(made));
+    vp_state.pools[0]->throttle.ahead_ns = 1; /* the next request is looked after */
+    vp_sim_release(busy);
+    pthread_join(thread, NULL);
+    cr_assert_eq(answer_of_last, CUDA_ERROR_INVALID_CONTEXT, "%d", (int)answer_of_last);
+    vp_list_each(timeline, &vp_state.timelines.pending, pending)
+        cr_assert(!timeline->gone);
+    nothing_is_held_up();
+    door_close();
+}
+
 /* ---- lists ---- */
 
 static size_t bytes_kept(void) {

@@ -5,8 +5,10 @@
 #include "process/bare.h"
 #include "process/poison.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <vpool.h>
 
 static const char DEVICE[] = "capacity=64M,granularity=64K,lazy=30,timeout=300,devices=2";
@@ -261,6 +263,32 @@ Test(poison, what_a_reset_has_taken_is_not_looked_into) {
     cu_ok(door_free(door_malloc(3 * MiB)));
     cr_assert_eq(found(), 0);
     cr_assert_eq(vp_sim_violations(), 0);
+    door_close();
+}
+
+static void *allocate_until_over(void *ctx) {
+    CUdeviceptr a;
+    cuCtxSetCurrent(ctx);
+    while (!door_alloc(&a, 3 * MiB) && !door_free(a))
+        continue;
+    return NULL;
+}
+
+/* The host waits for the fill without the lock, and what was handed out goes with its context meanwhile. */
+Test(poison, what_a_context_takes_while_it_is_filled_is_freed_once) {
+    CUcontext ctx, own;
+    pthread_t thread;
+    setenv("VPOOL_POISON", "1", 1);
+    own = door_open("capacity=64M,granularity=64K,lazy=100,timeout=300");
+    for (int i = 0; i < 30; i++) {
+        cu_ok(door_context_create(&ctx, 0));
+        cu_ok(cuCtxSetCurrent(own));
+        cr_assert_eq(pthread_create(&thread, NULL, allocate_until_over, ctx), 0);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000 + 37000 * i}, NULL);
+        cu_ok(door_context_destroy(ctx));
+        pthread_join(thread, NULL);
+        cu_ok(door_free(door_malloc(MiB)));
+    }
     door_close();
 }
 
