@@ -236,8 +236,9 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         /* As CUDA's own waits for the device: for the peers that may touch it, too, and whatever is current here. What
          * a reset has taken meanwhile may be another's block by then. */
         const uint64_t serial = r->serial;
-        res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device);
-        if (!res && options->poison && (r = vp_state_find(ptr, &pool)) && r->serial == serial)
+        bool over;
+        res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device, &over);
+        if (!res && over && options->poison && (r = vp_state_find(ptr, &pool)) && r->serial == serial)
             vp_poison_freed(pool, r, NULL);
         if (!res && (!(r = vp_state_find(ptr, &pool)) || r->serial != serial))
             res = VP_NOT_OURS;

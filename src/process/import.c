@@ -200,11 +200,16 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev) {
 
 /* ---- what is not open any more ---- */
 
+/* What is closed cannot be waited for now, as a stream captures or the thread can enter no context. */
+static const CUresult LATER = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+
 /* Waits for the work of a context. One that has ended has none. */
 static CUresult finish_work(CUcontext ctx) {
     const struct vp_driver *drv = &vp_state.drv;
     CUcontext now = NULL, popped;
     CUresult res = drv->cuCtxGetCurrent(&now) || now != ctx ? drv->cuCtxPushCurrent_v2(ctx) : CUDA_SUCCESS;
+    if (res == CUDA_ERROR_INVALID_VALUE)
+        return LATER;
     if (!res) {
         CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
         res = drv->cuCtxSynchronize();
@@ -228,13 +233,17 @@ static VP_LOCKED CUresult take_away(struct vp_import *import) {
     CUresult res = finish_work(import->context);
     if (!res && current && current != import->context)
         res = finish_work(current);
+    vp_step_in();
     if (!res) {
-        vp_step_in();
-        vp_wait_for_devices(import->access, -1); /* copies of other contexts */
+        bool over;
+        vp_wait_for_devices(import->access, -1, &over); /* copies of other contexts */
+        res = over ? CUDA_SUCCESS : LATER;
+    }
+    if (!res) {
         vp_step_out();
         unmap(import, import->bytes);
+        vp_step_in();
     }
-    vp_step_in();
     if (res)
         vp_list_append(&vp_state.imports, &import->link);
     else
@@ -335,10 +344,10 @@ static CUresult close_alone(CUdeviceptr ptr) {
         if (one->ptr == ptr && one->references)
             import = one;
     CUresult res = import ? CUDA_SUCCESS : VP_NOT_OURS;
-    if (import && !--import->references && (res = take_away(import)) && res != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+    if (import && !--import->references && (res = take_away(import)) && res != LATER)
         import->references = 1;
     vp_leave();
-    return res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ? CUDA_SUCCESS : res;
+    return res == LATER ? CUDA_SUCCESS : res;
 }
 
 CUresult vp_api_ipc_close(CUdeviceptr ptr) {

@@ -220,9 +220,10 @@ bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) VP_LOCKED __attribut
 bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) VP_LOCKED __attribute__((cold));
 /*
  * Waits for all contexts of those devices, one bit each; not while captures run, which that would destroy. A context
- * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report.
+ * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report. `*over`:
+ * all could be waited for.
  */
-CUresult vp_wait_for_devices(uint64_t devices, CUdevice own) VP_LOCKED;
+CUresult vp_wait_for_devices(uint64_t devices, CUdevice own, bool *over) VP_LOCKED;
 
 /* ---- alloc.c ---- */
 

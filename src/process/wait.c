@@ -130,23 +130,29 @@ bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
     return false;
 }
 
-CUresult vp_wait_for_devices(uint64_t devices, CUdevice own) {
+CUresult vp_wait_for_devices(uint64_t devices, CUdevice own, bool *over) {
     CUresult failed = CUDA_SUCCESS;
     struct vp_context *ctx;
+    *over = true;
     vp_list_each(ctx, &vp_state.timelines.contexts, link) {
-        if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1) || atomic_load(&vp_state.timelines.captures))
+        if (ctx->gone || ctx->ending || !(devices >> ctx->device & 1))
             continue;
+        if (atomic_load(&vp_state.timelines.captures)) {
+            *over = false;
+            break;
+        }
         ctx->waiters++; /* its handle stays good until this is over */
         vp_step_out();
-        /* Where a thread's stack of contexts is full, memory waits alone. */
         const int entered = vp_context_enter(&vp_state.timelines, ctx);
-        CUresult res = entered < 0 ? CUDA_SUCCESS : vp_state.drv.cuCtxSynchronize();
+        CUresult res = entered < 0 ? CUDA_ERROR_NOT_READY : vp_state.drv.cuCtxSynchronize();
         vp_context_leave(&vp_state.timelines, entered);
         vp_step_in();
         ctx->waiters--;
-        /* A capture began meanwhile: what it may not be held up for, memory waits for. */
-        if (res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        /* A capture began meanwhile, or the thread's stack of contexts is full: memory waits alone. */
+        if (res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || res == CUDA_ERROR_NOT_READY) {
+            *over = false;
             res = CUDA_SUCCESS;
+        }
         if (ctx->device == own && !ctx->ending && res != CUDA_ERROR_INVALID_CONTEXT &&
             res != CUDA_ERROR_CONTEXT_IS_DESTROYED)
             failed = res ? res : failed;

@@ -343,6 +343,20 @@ Test(poison, what_pytorchs_cache_writes_is_no_fault) {
     door_close();
 }
 
+/* A free waits for the device; in the middle of that a capture may begin, and CUDA says so. */
+Test(poison, what_may_be_in_use_is_not_filled) {
+    CUstream s = open_with("VPOOL_POISON");
+    for (int refused = 0; refused < 2; refused++) {
+        CUdeviceptr a = door_malloc(MiB);
+        cu_ok(cuMemsetD8Async(a, 7, MiB, s));
+        unsigned long fills = vp_sim_calls("cuMemsetD32Async");
+        vp_sim_fail("cuCtxSynchronize", refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        cu_ok(door_free(a));
+        cr_assert_eq(vp_sim_calls("cuMemsetD32Async") - fills, !refused);
+    }
+    door_close();
+}
+
 Test(poison, a_capture_is_left_alone) {
     CUstream s = open_with("VPOOL_POISON"), t = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_take(MiB, t), b = door_malloc(2 * MiB);
