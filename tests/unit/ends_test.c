@@ -336,12 +336,14 @@ Test(ends, contexts_with_their_streams_are_forgotten) {
 }
 
 static CUresult answer_of_last;
+static atomic_bool asks;
 
 static void *allocate_in_vain(void *s) {
     CUcontext ctx;
     CUdeviceptr a;
     cu_ok(cuStreamGetCtx(s, &ctx));
     cu_ok(cuCtxSetCurrent(ctx));
+    atomic_store(&asks, true);
     answer_of_last = door_alloc_async(&a, 40 * MiB, NULL, s);
     return NULL;
 }
@@ -360,7 +362,9 @@ Test(ends, a_context_ends_while_the_host_waits_for_memory_in_it) {
     cu_ok(door_free_async(a, busy));
     vp_state.pools[0]->throttle.not_before = UINT64_MAX; /* it waits when nothing else is left */
     cr_assert_eq(pthread_create(&thread, NULL, allocate_in_vain, s), 0);
-    usleep(50000);
+    while (!atomic_load(&asks))
+        usleep(100);
+    usleep(100000);
     cu_ok(door_context_destroy(made));
     vp_state.pools[0]->throttle.ahead_ns = 1; /* the next request is looked after */
     vp_sim_release(busy);

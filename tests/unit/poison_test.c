@@ -6,6 +6,7 @@
 #include "process/poison.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -266,9 +267,12 @@ Test(poison, what_a_reset_has_taken_is_not_looked_into) {
     door_close();
 }
 
+static atomic_bool allocates;
+
 static void *allocate_until_over(void *ctx) {
     CUdeviceptr a;
     cuCtxSetCurrent(ctx);
+    atomic_store(&allocates, true);
     while (!door_alloc(&a, 3 * MiB) && !door_free(a))
         continue;
     return NULL;
@@ -283,7 +287,10 @@ Test(poison, what_a_context_takes_while_it_is_filled_is_freed_once) {
     for (int i = 0; i < 30; i++) {
         cu_ok(door_context_create(&ctx, 0));
         cu_ok(cuCtxSetCurrent(own));
+        atomic_store(&allocates, false);
         cr_assert_eq(pthread_create(&thread, NULL, allocate_until_over, ctx), 0);
+        while (!atomic_load(&allocates))
+            nanosleep(&(struct timespec){.tv_nsec = 10000}, NULL);
         nanosleep(&(struct timespec){.tv_nsec = 1000000 + 37000 * i}, NULL);
         cu_ok(door_context_destroy(ctx));
         pthread_join(thread, NULL);
