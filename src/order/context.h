@@ -67,6 +67,10 @@ void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx);
 struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev);
 /* A context that was found to have ended, without vp_context_end(): to be dropped. NULL: there is none. */
 struct vp_context *vp_context_lost(struct vp_timelines *ls);
+/* Makes `ctx` current, unless it is; undone by vp_context_leave() with what it returned. Negative: the driver refuses,
+ * and what is asked of a handle such as the legacy stream's would be asked of another context's. */
+int vp_context_enter(const struct vp_timelines *ls, const struct vp_context *ctx);
+void vp_context_leave(const struct vp_timelines *ls, int entered);
 /* Does the driver know no context under its handle (any more)? */
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx);
 /* Asks whether the context that we know under a handle is the one that lives: it may have ended unseen, and another

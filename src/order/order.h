@@ -22,12 +22,9 @@ static inline void vp_timelines_restore(const struct vp_timelines *ls, int mode)
 }
 
 bool vp_stream_captures(const struct vp_timelines *ls, CUstream stream);
-/* Makes `ctx` current, unless it is; undone by vp_context_leave() with what it returned. Negative: the driver refuses,
- * and what is asked of a handle such as the legacy stream's would be asked of another context's. */
-int vp_context_enter(const struct vp_timelines *ls, const struct vp_context *ctx);
-/* The same for a call on a stream of `ctx`, if its handle means a stream of whatever context is current. */
+/* As vp_context_enter(), for a call on a stream of `ctx`, if its handle means a stream of whatever context is current.
+ */
 int vp_stream_enter(const struct vp_timelines *ls, const struct vp_context *ctx, CUstream stream);
-void vp_context_leave(const struct vp_timelines *ls, int entered);
 /* Has the legacy stream nothing to do, nor any blocking one? Asked, which holds nothing up. */
 bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx);
 

@@ -4,7 +4,6 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
-#include "order/order.h"
 
 #include <sched.h>
 
