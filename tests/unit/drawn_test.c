@@ -122,6 +122,15 @@ static size_t planned_in_large_handles(void) {
     return bytes;
 }
 
+static void open_with_plan_of_a_seed(void) {
+    open_learning();
+    weights_and_run(1);
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(false), 0);
+}
+
 /* Other sizes or not, it will need about as much: made by the builder, and no larger than others may use it. */
 Test(drawn, what_begins_as_the_plan_did_has_most_of_its_memory_made_ahead) {
     builds = false;
@@ -129,12 +138,7 @@ Test(drawn, what_begins_as_the_plan_did_has_most_of_its_memory_made_ahead) {
     weights_and_run(2);
     const struct vp_memory_stats without = fx.pool.mem.stats;
     fx_close();
-    open_learning();
-    weights_and_run(1);
-    save_plan();
-    fx_close();
-    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
-    cr_assert_eq(begin_with_plan(false), 0);
+    open_with_plan_of_a_seed();
     builds = true;
     weights_and_run(2);
     const struct vp_ahead *a = fx.pool.ahead;
@@ -163,12 +167,7 @@ static CUresult CUDAAPI fail_in_parts(CUmemGenericAllocationHandle *out, size_t 
 /* Of a handle that is made in parts some are refused: those that are there are held, and the rest is nobody's. */
 Test(drawn, what_fails_in_parts_loses_nothing) {
     size_t before, after, total;
-    open_learning();
-    weights_and_run(1);
-    save_plan();
-    fx_close();
-    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
-    cr_assert_eq(begin_with_plan(false), 0);
+    open_with_plan_of_a_seed();
     cu_ok(fx.drv.cuMemGetInfo_v2(&before, &total));
     real_create = fx.drv.cuMemCreate;
     fx.drv.cuMemCreate = fail_in_parts;
