@@ -116,6 +116,46 @@ Test(learnt, handles_that_are_not_there_in_time_are_made_for_the_request) {
     close_with_plan();
 }
 
+/* ---- a builder that is slow ---- */
+
+static struct vp_ahead_batch in_hand;
+
+static bool hand_over(struct vp_pool *pool) {
+    if (!pool->ahead->under_way)
+        return false;
+    vp_ahead_make(&fx.drv, &in_hand);
+    vp_ahead_end(pool->ahead, &in_hand, true);
+    return true;
+}
+
+/* It takes up the next batch before each request, and is done only when somebody waits for it. */
+static CUdeviceptr take_from_slow(size_t size) {
+    vp_ahead_begin(fx.pool.ahead, &in_hand);
+    return fx_alloc(size, 1);
+}
+
+Test(learnt, a_place_that_is_not_made_yet_is_made_though_the_builder_makes_something_else) {
+    enum { BLOCKS = 24 };
+    open_learning();
+    for (int i = 0; i < BLOCKS; i++) {
+        take(64 * KiB);
+        take(600 * MiB / BLOCKS + (size_t)i * 512 * KiB);
+    }
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    fx.pool.config.await_ahead = hand_over;
+    for (int i = 0; i < BLOCKS; i++) {
+        take_from_slow(64 * KiB);
+        take_from_slow(600 * MiB / BLOCKS + (size_t)i * 512 * KiB);
+    }
+    hand_over(&fx.pool);
+    cr_assert_eq(fx.pool.ahead->served, BLOCKS, "%lu", fx.pool.ahead->served);
+    cr_assert(vp_pool_check(&fx.pool, stderr));
+    close_with_plan();
+}
+
 /* Handles that were made for a block of a gigabyte, after so many blocks that the plan does not know. */
 static uint64_t made_for_a_large_block(int strangers) {
     enum { LONG = 8 };

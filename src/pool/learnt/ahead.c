@@ -187,11 +187,14 @@ static uint32_t number_of(const struct vp_ahead *p, const struct vp_request *req
 }
 
 bool vp_ahead_await(struct vp_pool *pool, const struct vp_request *req) {
-    struct vp_ahead *p = pool->ahead;
+    const struct vp_ahead *p = pool->ahead;
     const uint32_t number = p->under_way && p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
     const CUdeviceptr addr = number ? place_of(p, number) : 0;
-    return addr && pool->config.await_ahead && vp_ahead_busy(p, addr, addr + req->size) &&
-           pool->config.await_ahead(pool);
+    if (!addr || !vp_ahead_lacks(p, addr, addr + req->size))
+        return false;
+    const bool waited = vp_ahead_hold_back(pool);
+    vp_ahead_go_on(pool);
+    return waited;
 }
 
 bool vp_ahead_hold_back(struct vp_pool *pool) {

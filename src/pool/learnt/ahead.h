@@ -73,7 +73,8 @@ struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, 
 /* Its place is not to be had. Is the block to get memory of its own, beside the plan? It would stay for long, or for
  * good, in the way of all that the plan has where it came to lie; and it is small. */
 bool vp_ahead_keep_apart(const struct vp_pool *pool, const struct vp_request *req);
-/* If the builder has the place in its hands: waits for that. True: it has waited. */
+/* If its place is not made yet, and the builder has that in its hands, or other memory, beside which none is made:
+ * waits for that. True: it has waited. */
 bool vp_ahead_await(struct vp_pool *pool, const struct vp_request *req);
 /* It was served, there or elsewhere. */
 void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr);
@@ -131,5 +132,7 @@ bool vp_ahead_complete(struct vp_ahead *ahead, CUdeviceptr addr, CUdeviceptr end
  * yet. True: it has waited. Nothing more is begun before vp_ahead_go_on(). */
 bool vp_ahead_hold_back(struct vp_pool *pool) __attribute__((cold));
 void vp_ahead_go_on(struct vp_pool *pool) __attribute__((cold));
+/* Of the large zone: has nobody made some of that yet, though it is the builder's, or would be made for a request? */
+bool vp_ahead_lacks(const struct vp_ahead *ahead, CUdeviceptr addr, CUdeviceptr end);
 /* Has the builder some of that in its hands? */
 bool vp_ahead_busy(const struct vp_ahead *ahead, CUdeviceptr addr, CUdeviceptr end);

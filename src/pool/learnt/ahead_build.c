@@ -392,6 +392,19 @@ bool vp_ahead_complete(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     return true;
 }
 
+bool vp_ahead_lacks(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
+    if (vp_ahead_busy(p, addr, end))
+        return true;
+    if (p->ended || vp_ahead_in_step(p) == VP_AHEAD_OUT_OF_STEP)
+        return false;
+    for (const struct vp_region *r; addr < end; addr = vp_region_end(r)) {
+        r = vp_region_at(&p->pool->mem, addr);
+        if (r->state == VP_BUILDING && !r->pieces)
+            return true;
+    }
+    return false;
+}
+
 bool vp_ahead_busy(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     return p->under_way && p->way < end && p->way_end > addr;
 }

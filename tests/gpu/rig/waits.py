@@ -10,6 +10,7 @@ from .table import MIB, Goal
 
 MODES = ("early", "auto", "late")
 SAVED, SPEED, HELD_UP_US = 0.9, 0.99, 1000
+NOTHING = 0.125  # of what is held: as much may always be held for a GPU that lags
 TURNS = 3
 
 PROGRAM = "gather and release on a second stream"
@@ -19,8 +20,10 @@ TRAINING = "PyTorch gathers and releases layers"
 def saved_goal(what, held):
     """Of the memory that waits of the stream save, how much waits of the host do."""
     most = held["late"] - held["early"]
-    share = (held["late"] - held["auto"]) / most if most > 0 else 1
     figures = ", ".join(f"{mode} {held[mode] / MIB:.0f}" for mode in MODES)
+    if most < NOTHING * held["early"]:  # the host was no further ahead than that
+        return Goal(f"{what}: memory saved", f"there was nothing to save (held {figures} MiB)", f">= {SAVED}", None)
+    share = (held["late"] - held["auto"]) / most
     return Goal(f"{what}: memory saved", f"{share:.3f} of what early waits save (held {figures} MiB)", f">= {SAVED}",
                 share >= SAVED)
 
