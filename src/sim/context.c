@@ -180,9 +180,21 @@ static CUresult push(struct sim_context *context) {
     return CUDA_SUCCESS;
 }
 
+/* One that has ended; NULL: there never was one with that handle. */
+static struct sim_context *ended(CUcontext handle) {
+    struct sim_context *context;
+    LIST_FOREACH(context, &sim.contexts, link)
+    if (context->handle == handle && context->destroyed)
+        return context;
+    return NULL;
+}
+
+/* One that has ended is entered, too, and the next call crashes in it. */
 SIM_API(SIM_SURE, 4000, cuCtxPushCurrent_v2, (CUcontext handle), (handle)) {
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
     sim_cost(15);
+    if (handle && !context)
+        context = ended(handle);
     return context ? push(context) : handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -288,11 +300,12 @@ SIM_API(SIM_SURE, 2000, cuCtxDetach, (CUcontext handle), (handle)) {
     return CUDA_SUCCESS;
 }
 
+/* It answers in a context that has ended, too, alone of all. */
 SIM_API(SIM_SURE, 2000, cuCtxGetDevice, (CUdevice * device), (device)) {
-    CUresult why;
-    struct sim_context *context = sim_current(&why);
+    struct sim_thread *self = sim_self();
+    struct sim_context *context = self->depth ? self->stack[self->depth - 1] : NULL;
     if (!context)
-        return why;
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     *device = context->device;
@@ -312,8 +325,12 @@ SIM_API(SIM_SURE, 13000, cuCtxGetDevice_v2, (CUdevice * device, CUcontext handle
 
 SIM_API(SIM_SURE, 12000, cuCtxGetId, (CUcontext handle, unsigned long long *id), (handle, id)) {
     CUresult why;
-    struct sim_context *context = sim_context_of(handle, &why);
+    const struct sim_thread *self = sim_self();
+    const struct sim_context *now = self->depth ? self->stack[self->depth - 1] : NULL;
     sim_cost(14);
+    if (now && now->destroyed && now->handle == handle)
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    const struct sim_context *context = sim_context_of(handle, &why);
     if (!context)
         return why;
     if (!id)
@@ -342,8 +359,11 @@ SIM_API(SIM_SURE, 12010, cuCtxSetFlags, (unsigned int flags), (flags)) {
     return CUDA_SUCCESS;
 }
 
+/* Whatever a handle is or was, this may be asked. */
 SIM_API(SIM_SURE, 3020, cuCtxGetApiVersion, (CUcontext handle, unsigned int *version), (handle, version)) {
     CUresult why;
+    if (handle && !sim_handle_is(SIM_CONTEXT, handle))
+        return CUDA_ERROR_INVALID_CONTEXT;
     if (!sim_context_of(handle, &why))
         return why;
     *version = 3020;

@@ -71,7 +71,7 @@ void sim_pool_return(struct sim_block *block, const struct sim_stream *by) {
     LIST_INSERT_HEAD(&pool->cache, block, link);
     block->on_list = true;
     pool->live--;
-    pool->used -= block->phys;
+    pool->used -= block->range.end - block->range.start;
     pool_free_if_over(pool);
 }
 
@@ -214,7 +214,7 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, 
         result = pool_block(pool, bytes, stream, &block);
         if (result == CUDA_SUCCESS) {
             pool->live++;
-            pool->used += block->phys;
+            pool->used += block->range.end - block->range.start;
             if (pool->used > pool->used_high)
                 pool->used_high = pool->used;
             block->born = sim_op_get(op);

@@ -60,6 +60,11 @@ void *sim_handle_get(enum sim_handle_kind kind, const void *handle) {
     return tables[kind].items[slot];
 }
 
+bool sim_handle_is(enum sim_handle_kind kind, const void *handle) {
+    size_t slot;
+    return slot_of(kind, handle, &slot) && tables[kind].items[slot];
+}
+
 void sim_handle_free(enum sim_handle_kind kind, const void *handle) {
     size_t slot;
     if (slot_of(kind, handle, &slot) && tables[kind].items[slot]) {

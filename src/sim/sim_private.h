@@ -126,6 +126,8 @@ enum sim_handle_kind {
 void *sim_handle_new(enum sim_handle_kind kind, void *item);
 /* NULL for a number that is no handle. One that was a handle and was destroyed counts as a violation. */
 void *sim_handle_get(enum sim_handle_kind kind, const void *handle);
+/* Is there such a thing (still)? */
+bool sim_handle_is(enum sim_handle_kind kind, const void *handle);
 void sim_handle_free(enum sim_handle_kind kind, const void *handle);
 /* Calls `visit` for every live item. */
 void sim_handle_each(enum sim_handle_kind kind, void (*visit)(void *item, void *arg), void *arg);
@@ -175,7 +177,7 @@ struct sim_device {
  * state's. */
 struct sim_thread {
     unsigned long generation, id;
-    struct sim_context *stack[32];
+    struct sim_context *stack[2048]; /* CUDA lets a thread enter 100,000 */
     int depth;
     CUstreamCaptureMode capture_mode;
     bool per_thread_call; /* the running call is a _ptsz or _ptds form */

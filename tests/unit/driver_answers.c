@@ -321,6 +321,17 @@ static void pools(void) {
     SAY(cuMemAllocFromPoolAsync(&p, 512, NULL, NULL));
     SAY(cuMemAllocFromPoolAsync(&p, 512, made, NULL));
     SAY(cuMemPoolTrimTo(made, 0));
+    for (size_t size = 1; size <= 3 << 20; size = size * 29 + 7) {
+        CUdeviceptr more;
+        cuuint64_t used[2];
+        NEED(cuMemAllocFromPoolAsync(&more, size, made, NULL));
+        NEED(cuMemPoolGetAttribute(made, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used[0]));
+        NEED(cuMemPoolGetAttribute(made, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &used[1]));
+        NEED(cuMemFreeAsync(more, NULL));
+        NEED(cuCtxSynchronize());
+        printf("used beside 512 bytes, with %zu: %llu, at most %llu\n", size, (unsigned long long)used[0],
+               (unsigned long long)used[1]);
+    }
     SAY(cuMemPoolDestroy(made));
     SAY(cuDeviceGetMemPool(&got, 0));
     printf("the default again: %d\n", got == pool);
@@ -507,6 +518,10 @@ static const struct section {
     {"contexts", contexts},
     {"captures", captures},
     {"primary", primary},
+    {"many_entered", many_entered},
+    {"ended_here", ended_here},
+    {"ended_elsewhere", ended_elsewhere},
+    {"ended_entered", ended_entered},
     {"missing_reserved", missing_reserved},
     {"missing_end", missing_end},
     {"missing_access", missing_access},

@@ -18,3 +18,8 @@ CUmemAllocationProp prop_of(void);
 
 void vmm(void);
 void captures(void);
+
+void many_entered(void);
+void ended_here(void);
+void ended_elsewhere(void);
+void ended_entered(void);
