@@ -66,15 +66,16 @@ static CUresult wait_for(CUstream stream) {
 /* At its place in the program's stream. That is of the current context: where an event is made it is recorded. */
 static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUevent before, after = NULL;
-    CUcontext popped;
     CUresult res = VP_REAL(cuEventCreate)(&before, CU_EVENT_DISABLE_TIMING);
 
     if (res != CUDA_SUCCESS)
         return res;
     res = VP_REAL(cuEventRecord)(before, copy->stream);
-    if (res == CUDA_SUCCESS && (res = VP_REAL(cuCtxPushCurrent_v2)(context)) == CUDA_SUCCESS) {
-        res = queue_there(copy, before, &after);
-        VP_REAL(cuCtxPopCurrent_v2)(&popped);
+    if (res == CUDA_SUCCESS) {
+        struct vp_entered entered = vp_api_context_enter(context);
+
+        res = entered.refused != CUDA_SUCCESS ? entered.refused : queue_there(copy, before, &after);
+        vp_api_context_leave(entered);
     }
     if (res == CUDA_SUCCESS)
         res = VP_REAL(cuStreamWaitEvent)(copy->stream, after, 0);
@@ -88,14 +89,15 @@ static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
 
 /* In a context that reaches both ends. */
 static CUresult copy_elsewhere(const struct vp_copy *copy, CUcontext context) {
-    CUcontext own, popped;
-    bool pushed = (uintptr_t)copy->stream > (uintptr_t)CU_STREAM_PER_THREAD &&
-                  VP_REAL(cuStreamGetCtx)(copy->stream, &own) == CUDA_SUCCESS &&
-                  VP_REAL(cuCtxPushCurrent_v2)(own) == CUDA_SUCCESS;
-    CUresult res = queue_elsewhere(copy, context);
+    CUcontext own = NULL;
+    struct vp_entered entered;
+    CUresult res;
 
-    if (pushed)
-        VP_REAL(cuCtxPopCurrent_v2)(&popped);
+    if ((uintptr_t)copy->stream > (uintptr_t)CU_STREAM_PER_THREAD)
+        VP_REAL(cuStreamGetCtx)(copy->stream, &own);
+    entered = vp_api_context_enter(own);
+    res = queue_elsewhere(copy, context);
+    vp_api_context_leave(entered);
     return res;
 }
 

@@ -22,6 +22,7 @@
     X(cuCtxGetDevice, (CUdevice *))                                                                                                                  \
     X(cuCtxPushCurrent_v2, (CUcontext))                                                                                                                  \
     X(cuCtxPopCurrent_v2, (CUcontext *))                                                                                                                  \
+    X(cuCtxSetCurrent, (CUcontext))                                                                                                                  \
     X(cuCtxSynchronize, (void))                                                                                                                  \
     X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                                                                  \
     X(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                                                                                                                  \

@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
-#include <errno.h>
-
 CUstreamCaptureMode vp_capture_relax(const struct vp_timelines *ls) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     ls->drv->cuThreadExchangeStreamCaptureMode(&mode);
@@ -24,29 +22,40 @@ bool vp_timeline_captures(struct vp_timelines *ls, CUstream stream) {
     return atomic_load_explicit(&ls->captures, memory_order_acquire) > 0 && vp_stream_captures(ls, stream);
 }
 
-int vp_context_enter(const struct vp_timelines *ls, const struct vp_context *ctx) {
+struct vp_entered vp_context_enter(const struct vp_driver *drv, CUcontext handle) {
+    struct vp_entered entered = {0};
     CUcontext now = NULL;
-    if (!ls->drv->cuCtxGetCurrent(&now) && now == ctx->handle)
-        return 0;
-    return ls->drv->cuCtxPushCurrent_v2(ctx->handle) ? -EBUSY : 1;
+    CUdevice dev;
+    if (!handle || (!drv->cuCtxGetCurrent(&now) && now == handle))
+        return entered;
+    entered.refused = drv->cuCtxPushCurrent_v2(handle);
+    entered.pushed = !entered.refused;
+    if (entered.refused != CUDA_ERROR_INVALID_VALUE || !now)
+        return entered;
+    /* The stack may be full. A context that was destroyed stays current, and could not be put back. */
+    entered.refused = drv->cuCtxGetDevice(&dev) ? CUDA_ERROR_NOT_PERMITTED : drv->cuCtxSetCurrent(handle);
+    entered.replaced = entered.refused ? NULL : now;
+    return entered;
 }
 
-void vp_context_leave(const struct vp_timelines *ls, int entered) {
+void vp_context_leave(const struct vp_driver *drv, struct vp_entered entered) {
     CUcontext popped;
-    if (entered > 0)
-        ls->drv->cuCtxPopCurrent_v2(&popped);
+    if (entered.replaced)
+        drv->cuCtxSetCurrent(entered.replaced);
+    else if (entered.pushed)
+        drv->cuCtxPopCurrent_v2(&popped);
 }
 
 /* Legacy and per-thread are names relative to the current context. */
-int vp_stream_enter(const struct vp_timelines *ls, const struct vp_context *ctx, CUstream stream) {
-    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD ? vp_context_enter(ls, ctx) : 0;
+struct vp_entered vp_stream_enter(const struct vp_timelines *ls, const struct vp_context *ctx, CUstream stream) {
+    return vp_context_enter(ls->drv, (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD ? ctx->handle : NULL);
 }
 
 bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx) {
-    int entered = vp_context_enter(ls, ctx);
+    const struct vp_entered entered = vp_context_enter(ls->drv, ctx->handle);
     /* It answers that it captures while a blocking stream does, and another question would end that capture. */
-    bool idle = entered >= 0 && !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery &&
+    bool idle = !entered.refused && !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery &&
                 !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
-    vp_context_leave(ls, entered);
+    vp_context_leave(ls->drv, entered);
     return idle;
 }

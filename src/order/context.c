@@ -49,14 +49,9 @@ static struct vp_context *lives_on(const struct vp_timelines *ls, CUcontext hand
 }
 
 static CUresult device_of(const struct vp_timelines *ls, CUcontext handle, CUdevice *dev) {
-    CUcontext now, popped;
-    CUresult refused = ls->drv->cuCtxPushCurrent_v2(handle);
-    /* A thread whose stack of contexts is full may be there already. */
-    if (refused && (ls->drv->cuCtxGetCurrent(&now) || now != handle))
-        return refused;
-    CUresult res = ls->drv->cuCtxGetDevice(dev);
-    if (!refused)
-        ls->drv->cuCtxPopCurrent_v2(&popped);
+    const struct vp_entered entered = vp_context_enter(ls->drv, handle);
+    const CUresult res = entered.refused ? entered.refused : ls->drv->cuCtxGetDevice(dev);
+    vp_context_leave(ls->drv, entered);
     return res;
 }
 
@@ -138,26 +133,14 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
 
 /* ---- ends that no call told of ---- */
 
-/* Can the thread enter no context, whichever it is? */
-static bool is_deep(const struct vp_timelines *ls) {
-    CUcontext now = NULL, popped;
-    if (ls->drv->cuCtxGetCurrent(&now) || !now)
-        return false;
-    if (ls->drv->cuCtxPushCurrent_v2(now))
-        return true;
-    ls->drv->cuCtxPopCurrent_v2(&popped);
-    return false;
-}
-
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx) {
     CUdevice dev;
     switch (device_of(ls, ctx->handle, &dev)) {
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_DEINITIALIZED: return true;
-    /* Of a handle that means nothing, or to a thread whose stack of contexts is full. */
-    case CUDA_ERROR_INVALID_VALUE: return !is_deep(ls);
     default: return false;
     }
 }

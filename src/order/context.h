@@ -67,10 +67,18 @@ void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx);
 struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev);
 /* A context that was found to have ended, without vp_context_end(): to be dropped. NULL: there is none. */
 struct vp_context *vp_context_lost(struct vp_timelines *ls);
-/* Makes `ctx` current, unless it is; undone by vp_context_leave() with what it returned. Negative: the driver refuses,
- * and what is asked of a handle such as the legacy stream's would be asked of another context's. */
-int vp_context_enter(const struct vp_timelines *ls, const struct vp_context *ctx);
-void vp_context_leave(const struct vp_timelines *ls, int entered);
+/* What vp_context_leave() undoes. */
+struct vp_entered {
+    CUresult refused; /* the driver lets nobody in: what is asked of the legacy stream would be asked of another's */
+    bool pushed;
+    CUcontext replaced; /* was current, in a thread whose stack of contexts is full */
+};
+/*
+ * Makes a context current, unless it is; nothing for NULL. All driver calls that need one stand between this and the
+ * next. CUDA_ERROR_INVALID_VALUE says of the handle that it means nothing.
+ */
+struct vp_entered vp_context_enter(const struct vp_driver *drv, CUcontext handle);
+void vp_context_leave(const struct vp_driver *drv, struct vp_entered entered);
 /* Does the driver know no context under its handle (any more)? */
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx);
 /* Asks whether the context that we know under a handle is the one that lives: it may have ended unseen, and another

@@ -19,9 +19,9 @@ static struct vp_event *event_take(struct vp_timelines *ls, struct vp_context *c
     vp_list_init(&ev->link);
     ev->context = ctx;
     vp_cancel_hold();
-    int entered = vp_context_enter(ls, ctx);
-    bool made = entered >= 0 && !ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
-    vp_context_leave(ls, entered);
+    const struct vp_entered entered = vp_context_enter(ls->drv, ctx->handle);
+    bool made = !entered.refused && !ls->drv->cuEventCreate(&ev->handle, CU_EVENT_DISABLE_TIMING);
+    vp_context_leave(ls->drv, entered);
     if (!made) {
         vp_slab_free(&ls->event_slab, ev);
         return NULL;
@@ -85,10 +85,10 @@ static bool nameable(struct vp_timelines *ls, const struct vp_timeline *timeline
     if (!timeline->per_thread)
         return true;
     unsigned long long id = 0;
-    int entered = vp_context_enter(ls, timeline->context);
-    bool own = entered >= 0 && !vp_timeline_captures(ls, CU_STREAM_PER_THREAD) &&
+    const struct vp_entered entered = vp_context_enter(ls->drv, timeline->context->handle);
+    bool own = !entered.refused && !vp_timeline_captures(ls, CU_STREAM_PER_THREAD) &&
                !ls->drv->cuStreamGetId(CU_STREAM_PER_THREAD, &id) && id + 1 == timeline->id;
-    vp_context_leave(ls, entered);
+    vp_context_leave(ls->drv, entered);
     return own;
 }
 
@@ -125,9 +125,9 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         over_context |= ls->barriers;
     else if (joins && !vp_timelines_blocking_idle(ls, ctx))
         return -EBUSY;
-    int entered = over_context ? 0 : vp_stream_enter(ls, ctx, stream);
+    const struct vp_entered entered = over_context ? (struct vp_entered){0} : vp_stream_enter(ls, ctx, stream);
     struct vp_event *ev = NULL;
-    int err = entered < 0 ? entered : capturing && (over_context || vp_stream_captures(ls, stream)) ? -EBUSY : 0;
+    int err = entered.refused || (capturing && (over_context || vp_stream_captures(ls, stream))) ? -EBUSY : 0;
     if (!err && !(ev = event_take(ls, ctx)))
         err = -ENOMEM;
     if (!err) {
@@ -143,7 +143,7 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         if (res)
             record_failed(ls, timeline, ev, res);
     }
-    vp_context_leave(ls, entered);
+    vp_context_leave(ls->drv, entered);
     /* Whoever sees that nothing is recorded any more sees the next number, too. */
     if (!err) {
         ev->seq = atomic_load_explicit(&timeline->next, memory_order_relaxed);

@@ -254,12 +254,12 @@ int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct 
         if (!ev || !p->waitable)
             return -EBUSY;
         uint64_t begin = vp_timer_begin(ls);
-        int entered = vp_stream_enter(ls, timeline->context, timeline->stream);
+        const struct vp_entered entered = vp_stream_enter(ls, timeline->context, timeline->stream);
         /* Its capture may have begun while memory was waited for without the lock; a wait for work outside would
          * destroy it. */
-        bool refused = entered < 0 || vp_timeline_captures(ls, timeline->stream);
+        bool refused = entered.refused || vp_timeline_captures(ls, timeline->stream);
         CUresult res = refused ? CUDA_SUCCESS : ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
-        vp_context_leave(ls, entered);
+        vp_context_leave(ls->drv, entered);
         vp_timer_end(timeline->context, begin);
         if (refused)
             return -EBUSY;

@@ -31,9 +31,9 @@ int vp_carrier_open(struct vp_carrier *c, const struct vp_driver *drv, const str
     if (!drv->cuStreamCreate || !drv->cuStreamDestroy_v2 || !drv->cuMemHostAlloc || !drv->cuMemFreeHost ||
         !drv->cuMemcpyDtoHAsync_v2 || !drv->cuMemcpyHtoDAsync_v2)
         return -ENOTSUP;
-    if (drv->cuCtxPushCurrent_v2(ctx->handle))
+    c->entered = vp_context_enter(drv, ctx->handle);
+    if (c->entered.refused)
         return -EIO;
-    c->entered = true;
     int err = drv->cuStreamCreate(&c->stream, CU_STREAM_NON_BLOCKING) ? -EIO : 0;
     for (int i = 0; i < VP_CARRIER_SLOTS && !err; i++)
         err = drv->cuEventCreate(&c->event[i], CU_EVENT_DISABLE_TIMING) ? -EIO : 0;
@@ -48,7 +48,6 @@ int vp_carrier_open(struct vp_carrier *c, const struct vp_driver *drv, const str
 }
 
 void vp_carrier_close(struct vp_carrier *c) {
-    CUcontext popped;
     if (c->crew.count)
         vp_crew_stop(&c->crew);
     if (c->ring)
@@ -58,8 +57,8 @@ void vp_carrier_close(struct vp_carrier *c) {
             c->drv->cuEventDestroy_v2(c->event[i]);
     if (c->stream)
         c->drv->cuStreamDestroy_v2(c->stream);
-    if (c->entered)
-        c->drv->cuCtxPopCurrent_v2(&popped);
+    if (c->drv)
+        vp_context_leave(c->drv, c->entered);
     *c = (struct vp_carrier){0};
 }
 

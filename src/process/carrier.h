@@ -12,7 +12,7 @@ enum { VP_CARRIER_SLOTS = 4 };
 
 struct vp_carrier {
     const struct vp_driver *drv;
-    bool entered;
+    struct vp_entered entered;
     CUstream stream;
     CUevent event[VP_CARRIER_SLOTS];
     char *ring;

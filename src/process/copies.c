@@ -215,3 +215,11 @@ enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struc
 enum vp_copy_way vp_api_copy_node(CUcontext handle, struct vp_copy_end *dst, struct vp_copy_end *src) {
     return find_way(true, handle, NULL, dst, src);
 }
+
+struct vp_entered vp_api_context_enter(CUcontext handle) {
+    return vp_context_enter(&vp_state.drv, handle);
+}
+
+void vp_api_context_leave(struct vp_entered entered) {
+    vp_context_leave(&vp_state.drv, entered);
+}

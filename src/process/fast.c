@@ -40,7 +40,8 @@ __attribute__((noinline)) static void tell(const struct vp_stream_cache *cache, 
     /* Under the trace's lock files may be opened and closed, which are points of cancellation. Who has the library's
      * lock has armed it already. */
     const bool armed = vp_cancel.armed;
-    vp_cancel_arm();
+    if (!armed)
+        vp_cancel_arm();
     vp_watch.event(op, cache->all->device, block->serial, block->asked,
                    atomic_load_explicit(&cache->number, memory_order_relaxed));
     if (!armed)

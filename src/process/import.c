@@ -200,24 +200,27 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev) {
 
 /* ---- what is not open any more ---- */
 
-/* What is closed cannot be waited for now, as a stream captures or the thread can enter no context. */
+/* What is closed cannot be waited for now, as a stream captures or the context cannot be entered. */
 static const CUresult LATER = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 
 /* Waits for the work of a context. One that has ended has none. */
 static CUresult finish_work(CUcontext ctx) {
     const struct vp_driver *drv = &vp_state.drv;
-    CUcontext now = NULL, popped;
-    CUresult res = drv->cuCtxGetCurrent(&now) || now != ctx ? drv->cuCtxPushCurrent_v2(ctx) : CUDA_SUCCESS;
-    if (res == CUDA_ERROR_INVALID_VALUE)
-        return LATER;
+    const struct vp_entered entered = vp_context_enter(drv, ctx);
+    CUresult res = entered.refused;
     if (!res) {
         CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
         res = drv->cuCtxSynchronize();
         vp_capture_restore(&vp_state.timelines, mode);
-        if (now != ctx)
-            drv->cuCtxPopCurrent_v2(&popped);
+        vp_context_leave(drv, entered);
     }
-    return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
+    switch (res) {
+    case CUDA_ERROR_NOT_PERMITTED: return LATER;
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED: return CUDA_SUCCESS;
+    default: return res;
+    }
 }
 
 /* Takes away what is not open any more; while a stream captures, nobody can be waited for, and it stays until something

@@ -64,16 +64,14 @@ bool vp_ipc_own(const struct vp_ipc_handle *handle) {
 
 /* ---- the answer ---- */
 
-/* The physical handle of a chunk as a file descriptor. The context is pushed in case that a driver wants one: the
+/* The physical handle of a chunk as a file descriptor. The context is entered in case that a driver wants one: the
  * calling thread may have none. */
 static CUresult export(const struct vp_region *block, const struct vp_chunk *chunk, int *fd) {
     const struct vp_driver *drv = &vp_state.drv;
-    bool pushed = !block->context->gone && !atomic_load(&block->context->ending) &&
-                  !drv->cuCtxPushCurrent_v2(block->context->handle);
+    const bool alive = !block->context->gone && !atomic_load(&block->context->ending);
+    const struct vp_entered entered = vp_context_enter(drv, alive ? block->context->handle : NULL);
     CUresult res = drv->cuMemExportToShareableHandle(fd, chunk->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    CUcontext popped;
-    if (pushed)
-        drv->cuCtxPopCurrent_v2(&popped);
+    vp_context_leave(drv, entered);
     /* The driver does not say whether its descriptors close on exec, and a child that kept one would keep the memory.
      */
     if (!res)

@@ -98,15 +98,18 @@ static VP_LOCKED void sweep(void) {
 /* On the stream, or on one of its own, with the context current, which does not end before it is left. */
 struct place {
     struct vp_context *ctx;
+    struct vp_entered entered;
     CUstream stream;
     bool own;
     CUstreamCaptureMode mode;
 };
 
 static bool enter(struct place *p, const struct vp_timeline *timeline, struct vp_context *ctx) {
-    CUcontext popped;
     *p = (struct place){.ctx = timeline ? timeline->context : ctx, .own = !timeline};
-    if (!p->ctx || p->ctx->ending || vp_state.drv.cuCtxPushCurrent_v2(p->ctx->handle))
+    if (!p->ctx || p->ctx->ending)
+        return false;
+    p->entered = vp_context_enter(&vp_state.drv, p->ctx->handle);
+    if (p->entered.refused)
         return false;
     p->mode = vp_capture_relax(&vp_state.timelines);
     p->stream = timeline ? timeline->stream : NULL;
@@ -115,17 +118,16 @@ static bool enter(struct place *p, const struct vp_timeline *timeline, struct vp
         return true;
     }
     vp_capture_restore(&vp_state.timelines, p->mode);
-    vp_state.drv.cuCtxPopCurrent_v2(&popped);
+    vp_context_leave(&vp_state.drv, p->entered);
     return false;
 }
 
 static void leave(struct place *p) {
-    CUcontext popped;
     p->ctx->waiters--;
     if (p->own)
         vp_state.drv.cuStreamDestroy_v2(p->stream);
     vp_capture_restore(&vp_state.timelines, p->mode);
-    vp_state.drv.cuCtxPopCurrent_v2(&popped);
+    vp_context_leave(&vp_state.drv, p->entered);
 }
 
 /* What is filled on a stream of its own is somebody's next. So this needs nothing that the driver may refuse to make:

@@ -12,6 +12,8 @@
  */
 #pragma once
 
+#include "order/context.h"
+
 #include <cuda.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -150,6 +152,9 @@ struct vp_copy_end {
     bool spilled; /* out: it is of a block that is, in part, the host's memory, which is no device memory to CUDA */
 };
 enum vp_copy_way { VP_COPY_AS_IT_IS, VP_COPY_BETWEEN, VP_COPY_ELSEWHERE, VP_COPY_UNDIRECTED };
+/* As vp_context_enter(), around what a door calls in another context. */
+struct vp_entered vp_api_context_enter(CUcontext handle);
+void vp_api_context_leave(struct vp_entered entered);
 extern atomic_bool vp_copies_matter;
 /* The program copies by cuMemcpyPeer and its like: told before each. From then on work of any device may touch any
  * memory. */

@@ -81,17 +81,13 @@ bool vp_wait_event(struct vp_event *ev) {
 /* cuMemGetInfo of that device, whichever is current. */
 static VP_LOCKED CUresult mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
     CUdevice current;
-    CUcontext popped;
     vp_cancel_hold();
     const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev
                                        ? vp_context_on(&vp_state.timelines, dev)
                                        : NULL;
-    CUresult res = ctx ? vp_state.drv.cuCtxPushCurrent_v2(ctx->handle) : CUDA_SUCCESS;
-    if (res)
-        return res;
-    res = vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
-    if (ctx)
-        vp_state.drv.cuCtxPopCurrent_v2(&popped);
+    const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
+    const CUresult res = entered.refused ? entered.refused : vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
+    vp_context_leave(&vp_state.drv, entered);
     return res;
 }
 
@@ -142,12 +138,12 @@ CUresult vp_wait_for_devices(uint64_t devices, CUdevice own, bool *over) {
         }
         ctx->waiters++; /* its handle stays good until this is over */
         vp_step_out();
-        const int entered = vp_context_enter(&vp_state.timelines, ctx);
-        CUresult res = entered < 0 ? CUDA_ERROR_NOT_READY : vp_state.drv.cuCtxSynchronize();
-        vp_context_leave(&vp_state.timelines, entered);
+        const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx->handle);
+        CUresult res = entered.refused ? CUDA_ERROR_NOT_READY : vp_state.drv.cuCtxSynchronize();
+        vp_context_leave(&vp_state.drv, entered);
         vp_step_in();
         ctx->waiters--;
-        /* A capture began meanwhile, or the thread's stack of contexts is full: memory waits alone. */
+        /* A capture began meanwhile, or the context cannot be entered: memory waits alone. */
         if (res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || res == CUDA_ERROR_NOT_READY) {
             *over = false;
             res = CUDA_SUCCESS;

@@ -22,6 +22,8 @@ struct sim_state sim = {
 
 static __thread struct sim_thread self;
 static __thread bool counted; /* the running call is, in the file that processes share */
+static __thread int
+    cancel_before; /* the thread's own state: nowhere in a call is it cancelled, and takes the lock along */
 
 struct sim_thread *sim_self(void) {
     if (self.generation != sim.generation) {
@@ -111,11 +113,31 @@ static void configure_once(void) {
     }
 }
 
+static void cancelled(void *unused) {
+    (void)unused;
+    if (counted)
+        sim_ledger_end();
+}
+
+void sim_may_be_cancelled(void) {
+    int now;
+    pthread_mutex_unlock(&sim.lock);
+    pthread_cleanup_push(cancelled, NULL);
+    pthread_setcancelstate(cancel_before, &now);
+    pthread_testcancel();
+    pthread_setcancelstate(now, NULL);
+    pthread_cleanup_pop(0);
+    pthread_mutex_lock(&sim.lock);
+}
+
 CUresult sim_enter(struct sim_entry *entry, bool per_thread) {
     /* What goes to the kernel may be a point of cancellation. */
     if (entry->flags & SIM_VMM)
         pthread_testcancel();
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     pthread_mutex_lock(&sim.lock);
+    cancel_before = before;
     configure_once();
     entry->calls++;
     self.per_thread_call = per_thread;
@@ -158,6 +180,7 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result) {
         sim_ledger_end();
     counted = false;
     pthread_mutex_unlock(&sim.lock);
+    pthread_setcancelstate(cancel_before, NULL);
     return result;
 }
 

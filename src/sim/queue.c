@@ -381,6 +381,7 @@ CUresult sim_op_wait(struct sim_op *op) {
             return CUDA_ERROR_LAUNCH_TIMEOUT;
         }
         wait_briefly(&sim.progress, 1);
+        sim_may_be_cancelled();
         if (sim.generation != generation)
             return CUDA_ERROR_DEINITIALIZED;
     }

@@ -208,6 +208,8 @@ struct sim_state {
 extern struct sim_state sim;
 
 struct sim_thread *sim_self(void);
+/* A point of cancellation in the middle of a call, with the lock let go. */
+void sim_may_be_cancelled(void);
 uint32_t sim_random(uint32_t below);
 void sim_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void sim_cost(uint64_t nanoseconds);

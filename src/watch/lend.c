@@ -65,11 +65,9 @@ static atomic_bool ended;
 /* With a context of the device current, as wherever else memory is unmapped: 0 bytes are all that is idle. */
 static VP_LOCKED uint64_t take_from(struct vp_pool *pool, uint64_t bytes) {
     const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
-    const bool pushed = ctx && !vp_state.drv.cuCtxPushCurrent_v2(ctx->handle);
+    const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
     const uint64_t given = bytes ? vp_giving_lend(pool, bytes) : vp_pool_trim(pool, 0);
-    CUcontext popped;
-    if (pushed)
-        vp_state.drv.cuCtxPopCurrent_v2(&popped);
+    vp_context_leave(&vp_state.drv, entered);
     return given;
 }
 

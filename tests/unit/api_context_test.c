@@ -4,9 +4,11 @@
 
 #include "process/state.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vpool.h>
 
 /* ---- devices and contexts ---- */
 
@@ -162,23 +164,105 @@ Test(api, sync_free_waits_for_the_device) {
     door_close();
 }
 
-/* The context that is current need not be pushed; for others memory waits alone. */
-Test(api, sync_free_serves_a_thread_whose_stack_of_contexts_is_full) {
+/* ---- a thread whose stack of contexts is full ---- */
+
+static void *destroy(void *handle) {
+    cu_ok(cuCtxDestroy(handle));
+    return NULL;
+}
+
+static void destroy_elsewhere(CUcontext handle) {
+    pthread_t thread;
+    cr_assert(!pthread_create(&thread, NULL, destroy, handle) && !pthread_join(thread, NULL));
+}
+
+static int fill_stack(CUcontext handle) {
+    int pushed = 0;
+    while (!cuCtxPushCurrent(handle))
+        pushed++;
+    return pushed;
+}
+
+/* All of it is as it was. */
+static void empty_stack(CUcontext handle, int pushed) {
+    CUcontext popped = NULL;
+    while (pushed-- && !cuCtxPopCurrent(&popped))
+        cr_assert_eq(popped, handle);
+    cu_ok(cuCtxGetCurrent(&popped));
+    cr_assert_eq(popped, handle);
+}
+
+Test(api, sync_free_waits_in_a_thread_whose_stack_of_contexts_is_full) {
     setenv("VPOOL_SYNC_FREE", "1", 1);
-    CUcontext own = door_open(SIM), other = door_context(0);
+    CUcontext own = door_open("capacity=64M,granularity=64K,lazy=100,timeout=300"), other = door_context(0);
     CUdeviceptr b = door_malloc(MiB);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     cu_ok(cuCtxSetCurrent(own));
     CUdeviceptr a = door_malloc(MiB);
-    while (!cuCtxPushCurrent(own))
-        continue;
+    const int pushed = fill_stack(own);
     cu_ok(cuMemsetD8Async(b, 1, MiB, s));
     cu_ok(door_free(a));
+    cr_assert_eq(vp_sim_pending(), 0, "the work of the other context was not waited for");
     cu_ok(door_free(b));
-    for (CUcontext popped = own; popped == own && !cuCtxPopCurrent(&popped);)
+    empty_stack(own, pushed);
+    cu_ok(door_context_destroy(other));
+    door_close();
+}
+
+Test(api, memory_is_filled_for_a_thread_whose_stack_of_contexts_is_full) {
+    setenv("VPOOL_ZERO", "1", 1);
+    CUcontext own = door_open(SIM), other = door_context(0);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuCtxSetCurrent(own));
+    const int pushed = fill_stack(own);
+    for (int i = 0; i < 4; i++) {
+        unsigned char got[512];
+        CUdeviceptr ptr;
+        cu_ok(door_alloc_async(&ptr, sizeof got, NULL, s));
+        cu_ok(cuMemcpyDtoHAsync(got, ptr, sizeof got, s));
+        cu_ok(cuMemsetD8Async(ptr, 7, sizeof got, s));
+        cu_ok(cuStreamSynchronize(s));
+        cr_assert(!got[0] && !got[sizeof got - 1], "it was not filled");
+        cu_ok(door_free_async(ptr, s));
+    }
+    empty_stack(own, pushed);
+    cu_ok(door_context_destroy(other));
+    door_close();
+}
+
+Test(api, pauses_in_a_thread_whose_stack_of_contexts_is_full) {
+    CUcontext own = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2"), second;
+    CUdeviceptr ptr = door_malloc(MiB);
+    unsigned char got = 0;
+    cu_ok(cuMemsetD8(ptr, 7, MiB));
+    cu_ok(door_primary(&second, 1));
+    cu_ok(cuCtxSetCurrent(second));
+    const int pushed = fill_stack(second);
+    cr_assert_eq(vpool_pause(0), 0);
+    cr_assert_eq(vpool_resume(0), 0);
+    empty_stack(second, pushed);
+    cu_ok(cuCtxSetCurrent(own));
+    cu_ok(cuMemcpyDtoH(&got, ptr + MiB - 1, 1));
+    cr_assert_eq(got, 7);
+    cu_ok(door_free(ptr));
+    door_close();
+}
+
+/* What is current there was destroyed by another thread: nothing could put it back. */
+Test(api, a_full_stack_of_dead_contexts_is_left_alone) {
+    setenv("VPOOL_SYNC_FREE", "1", 1);
+    CUcontext own = door_open(SIM), dead, now;
+    CUdeviceptr a = door_malloc(MiB);
+    cu_ok(cuCtxCreate(&dead, NULL, 0, 0));
+    fill_stack(dead);
+    destroy_elsewhere(dead);
+    door_free(a);
+    cu_ok(cuCtxGetCurrent(&now));
+    cr_assert_eq(now, dead);
+    while (!cuCtxPopCurrent(&now) && now)
         continue;
     cu_ok(cuCtxSetCurrent(own));
-    cu_ok(door_context_destroy(other));
+    cu_ok(door_free(door_malloc(MiB)));
     door_close();
 }
 

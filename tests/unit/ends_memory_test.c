@@ -130,6 +130,31 @@ Test(ends, a_thread_is_not_cancelled_under_the_lock) {
     door_close();
 }
 
+/* At any instruction: the short way in, too, which leaves the thread's state as it is. */
+UNWOUND static void *cancelled_anywhere_inside(void *unused) {
+    (void)unused;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    if (!vp_enter_briefly())
+        abort();
+    pthread_cancel(pthread_self());
+    vp_leave();
+    for (;;)
+        sched_yield(); /* its own type holds again, and no point of cancellation comes */
+    return NULL;
+}
+
+Test(ends, a_thread_that_is_cancelled_anywhere_is_not_under_the_lock) {
+    pthread_t thread;
+    void *how;
+    door_open(SIM);
+    cr_assert(!pthread_create(&thread, NULL, cancelled_anywhere_inside, NULL) && !pthread_join(thread, &how));
+    cr_assert_eq(how, PTHREAD_CANCELED);
+    cr_assert(vp_lock_try(&vp_library_lock), "it has taken the lock along");
+    vp_lock_release(&vp_library_lock);
+    nothing_is_held_up();
+    door_close();
+}
+
 UNWOUND static void *cancelled_in_a_call(void *context) {
     CUdeviceptr ptr;
     cuCtxSetCurrent(context);

@@ -219,7 +219,7 @@ Test(ends, of_a_green_context_before_its_work) {
 }
 #endif
 
-/* `refuse`: the push by which that shows is answered as if the handle were no value. */
+/* `refuse`: the calls by which that shows are answered as if the handle were no value. */
 static void ends_unseen(bool refuse) {
     CUcontext primary = door_open(SIM), made = door_context(0);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
@@ -227,8 +227,10 @@ static void ends_unseen(bool refuse) {
     cu_ok(door_free(door_malloc(MiB)));
     cu_ok(cuCtxDestroy(made));
     cu_ok(cuCtxSetCurrent(primary));
-    if (refuse)
+    if (refuse) {
         vp_sim_fail("cuCtxPushCurrent_v2", 3, CUDA_ERROR_INVALID_VALUE);
+        vp_sim_fail("cuCtxSetCurrent", 1, CUDA_ERROR_INVALID_VALUE);
+    }
     nothing_is_held_up();
     cr_assert_neq(door_free(sync), CUDA_SUCCESS, "it went with its context");
     cu_ok(door_free(async));

@@ -363,12 +363,22 @@ static void furnish_for_faults(void) {
     cr_assert_eq(vpool_resume(0), 0);
 }
 
+/* In a thread that has to enter a context. */
+static int pause_from_outside(void) {
+    CUcontext own;
+    struct vpool_pause how = {.size = sizeof how, .wait_ms = 100};
+    cu_ok(cuCtxGetCurrent(&own));
+    cu_ok(cuCtxSetCurrent(NULL));
+    int err = vpool_pause_with(0, &how);
+    cu_ok(cuCtxSetCurrent(own));
+    return err;
+}
+
 /* Sleeps and wakes, with one call failing, or that and all later ones for a while. */
 static void with_fault(const char *call, long nth) {
     furnish_for_faults();
     vp_sim_fail(call, nth, CUDA_ERROR_UNKNOWN);
-    struct vpool_pause how = {.size = sizeof how, .wait_ms = 100};
-    int err = vpool_pause_with(0, &how);
+    int err = pause_from_outside();
     bool asleep = !err || err == -ENOTRECOVERABLE;
     if (!asleep) {
         cr_assert(vp_pool_check(pool_of(0), stderr), "%s %ld", call, nth);
@@ -395,7 +405,7 @@ static void with_fault(const char *call, long nth) {
 static unsigned long times(const char *call) {
     furnish_for_faults();
     unsigned long before = vp_sim_calls(call);
-    cr_assert_eq(vpool_pause(0), 0);
+    cr_assert_eq(pause_from_outside(), 0);
     cr_assert_eq(vpool_resume(0), 0);
     unsigned long made = vp_sim_calls(call) - before;
     for (int i = 0; i < BLOCKS; i++)

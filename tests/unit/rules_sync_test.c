@@ -88,8 +88,13 @@ Test(rules, cudafree_covers_every_context_of_the_device) {
     duel(&a, &b, f);
 }
 
-/* A context that the driver refuses to make current (a thread's stack of them may be full) is no dead one, and what is
- * asked of its default stream must not go to that of another. */
+/* A context that the driver refuses to make current is no dead one, and what is asked of its default stream must not go
+ * to that of another. */
+static void refuse_contexts(bool refuse) {
+    vp_sim_fail("cuCtxPushCurrent_v2", refuse ? -1 : 0, CUDA_ERROR_INVALID_VALUE);
+    vp_sim_fail("cuCtxSetCurrent", refuse ? -1 : 0, CUDA_ERROR_NOT_PERMITTED);
+}
+
 static void covered_where_no_context_can_be_entered(const char *options) {
     CUcontext one = door_open(options), two = door_context(0), again;
     cu_ok(cuCtxSetCurrent(one));
@@ -98,13 +103,13 @@ static void covered_where_no_context_can_be_entered(const char *options) {
     cu_ok(door_free_async(door_take(SIZE, CU_STREAM_LEGACY), CU_STREAM_LEGACY));
     cu_ok(cuMemsetD8Async(ptr, 1, SIZE, CU_STREAM_LEGACY));
     cu_ok(cuCtxSetCurrent(two));
-    vp_sim_fail("cuCtxPushCurrent_v2", -1, CUDA_ERROR_INVALID_VALUE);
+    refuse_contexts(true);
     cu_ok(door_primary(&again, 0));
     cu_ok(door_free(ptr));
     cr_assert(door_served);
     for (int i = 0; i < 4; i++)
         cr_assert_neq(door_malloc(SIZE), ptr);
-    vp_sim_fail("cuCtxPushCurrent_v2", 0, CUDA_SUCCESS);
+    refuse_contexts(false);
     cu_ok(cuCtxSetCurrent(one));
     vp_sim_release(CU_STREAM_LEGACY);
     cu_ok(cuCtxSynchronize());
@@ -126,12 +131,12 @@ Test(rules, a_capture_survives_where_no_context_can_be_entered) {
     CUdeviceptr old = door_malloc(SIZE);
     cu_ok(cuCtxCreate(&two, NULL, 0, 0));
     cu_ok(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
-    vp_sim_fail("cuCtxPushCurrent_v2", -1, CUDA_ERROR_INVALID_VALUE);
+    refuse_contexts(true);
     cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_alloc_async(&ptr, SIZE, NULL, s));
     cu_ok(door_free_async(ptr, s));
     cu_ok(door_end_capture(s, &graph));
-    vp_sim_fail("cuCtxPushCurrent_v2", 0, CUDA_SUCCESS);
+    refuse_contexts(false);
     cu_ok(cuGraphDestroy(graph));
     cu_ok(cuCtxSetCurrent(one));
     cu_ok(door_free(old));

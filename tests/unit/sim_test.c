@@ -418,3 +418,26 @@ Test(sim, devices_apart_copy_in_stages) {
     cr_expect_eq(byte, 7);
     cr_expect_eq(vp_sim_violations(), 0u);
 }
+
+/* ---- threads ---- */
+
+/* What unwinds a cancelled thread's stack tells the sanitizer nothing of it. */
+__attribute__((no_sanitize("address"))) static void *wait_for_stream(void *stream) {
+    cuStreamSynchronize(stream);
+    return NULL;
+}
+
+/* The lock of the simulator is nobody's afterwards. */
+Test(sim, a_thread_may_be_cancelled_while_it_waits) {
+    pthread_t thread;
+    void *how;
+    start("granularity=64K,lazy=100,timeout=10000");
+    vp_sim_hold(free_stream);
+    OK(cuMemsetD8Async(memory, 1, 1, free_stream));
+    pthread_create(&thread, NULL, wait_for_stream, free_stream);
+    usleep(20000);
+    pthread_cancel(thread);
+    cr_assert(!pthread_join(thread, &how) && how == PTHREAD_CANCELED);
+    vp_sim_release(free_stream);
+    OK(cuStreamSynchronize(free_stream));
+}

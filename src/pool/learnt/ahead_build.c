@@ -232,12 +232,10 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
 /* Has the device so much to spare? Where it does not say, yes: it refuses if not. */
 static bool has_room(const struct vp_driver *drv, const struct vp_ahead_batch *batch) {
     size_t left = SIZE_MAX, total = 0;
-    CUcontext popped;
-    if (!batch->context || drv->cuCtxPushCurrent_v2(batch->context))
-        return true;
-    if (drv->cuMemGetInfo_v2(&left, &total))
+    const struct vp_entered entered = vp_context_enter(drv, batch->context);
+    if (!batch->context || entered.refused || drv->cuMemGetInfo_v2(&left, &total))
         left = SIZE_MAX;
-    drv->cuCtxPopCurrent_v2(&popped);
+    vp_context_leave(drv, entered);
     return left > total / LEFT && left - total / LEFT > batch->size * batch->count;
 }
 
