@@ -20,9 +20,9 @@
     X(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                                                                                                                  \
     X(cuCtxGetCurrent, (CUcontext *))                                                                                                                  \
     X(cuCtxGetDevice, (CUdevice *))                                                                                                                  \
+    X(cuCtxGetApiVersion, (CUcontext, unsigned int *))                                                                                                                  \
     X(cuCtxPushCurrent_v2, (CUcontext))                                                                                                                  \
     X(cuCtxPopCurrent_v2, (CUcontext *))                                                                                                                  \
-    X(cuCtxSetCurrent, (CUcontext))                                                                                                                  \
     X(cuCtxSynchronize, (void))                                                                                                                  \
     X(cuMemGetInfo_v2, (size_t *, size_t *))                                                                                                                  \
     X(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags))                                                                                                                  \

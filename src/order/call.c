@@ -22,27 +22,26 @@ bool vp_timeline_captures(struct vp_timelines *ls, CUstream stream) {
     return atomic_load_explicit(&ls->captures, memory_order_acquire) > 0 && vp_stream_captures(ls, stream);
 }
 
+CUresult vp_context_known(const struct vp_driver *drv, CUcontext handle) {
+    unsigned int version;
+    return drv->cuCtxGetApiVersion(handle, &version);
+}
+
 struct vp_entered vp_context_enter(const struct vp_driver *drv, CUcontext handle) {
     struct vp_entered entered = {0};
     CUcontext now = NULL;
-    CUdevice dev;
-    if (!handle || (!drv->cuCtxGetCurrent(&now) && now == handle))
-        return entered;
-    entered.refused = drv->cuCtxPushCurrent_v2(handle);
-    entered.pushed = !entered.refused;
-    if (entered.refused != CUDA_ERROR_INVALID_VALUE || !now)
-        return entered;
-    /* The stack may be full. A context that was destroyed stays current, and could not be put back. */
-    entered.refused = drv->cuCtxGetDevice(&dev) ? CUDA_ERROR_NOT_PERMITTED : drv->cuCtxSetCurrent(handle);
-    entered.replaced = entered.refused ? NULL : now;
+    if (handle && (drv->cuCtxGetCurrent(&now) || now != handle)) {
+        entered.refused = vp_context_known(drv, handle);
+        if (!entered.refused)
+            entered.refused = drv->cuCtxPushCurrent_v2(handle);
+        entered.pushed = !entered.refused;
+    }
     return entered;
 }
 
 void vp_context_leave(const struct vp_driver *drv, struct vp_entered entered) {
     CUcontext popped;
-    if (entered.replaced)
-        drv->cuCtxSetCurrent(entered.replaced);
-    else if (entered.pushed)
+    if (entered.pushed)
         drv->cuCtxPopCurrent_v2(&popped);
 }
 

@@ -57,7 +57,12 @@ static CUresult device_of(const struct vp_timelines *ls, CUcontext handle, CUdev
 
 struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle) {
     struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
-    if (ctx || !handle || (ctx = lives_on(ls, handle)))
+    if (ctx || !handle)
+        return ctx;
+    /* One that another thread has destroyed stays current here. */
+    if (vp_context_known(ls->drv, handle))
+        return NULL;
+    if ((ctx = lives_on(ls, handle)))
         return ctx;
     CUdevice dev;
     vp_cancel_hold();
@@ -121,21 +126,18 @@ struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdev
 
 struct vp_context *vp_context_current(struct vp_timelines *ls) {
     CUcontext handle = NULL;
-    CUdevice dev;
     if (ls->drv->cuCtxGetCurrent(&handle) || !handle)
         return NULL;
     if (__builtin_expect(ls->current && ls->current->handle == handle, true))
         return ls->current;
     ls->current = vp_table_get(&ls->by_handle, (uintptr_t)handle);
-    /* One that another thread has destroyed stays current here, and by its handle the driver must not be asked. */
-    return ls->current || ls->drv->cuCtxGetDevice(&dev) ? ls->current : vp_context_get(ls, handle);
+    return ls->current ? ls->current : vp_context_get(ls, handle);
 }
 
 /* ---- ends that no call told of ---- */
 
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx) {
-    CUdevice dev;
-    switch (device_of(ls, ctx->handle, &dev)) {
+    switch (vp_context_known(ls->drv, ctx->handle)) {
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case CUDA_ERROR_INVALID_HANDLE:

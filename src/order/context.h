@@ -67,16 +67,16 @@ void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx);
 struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev);
 /* A context that was found to have ended, without vp_context_end(): to be dropped. NULL: there is none. */
 struct vp_context *vp_context_lost(struct vp_timelines *ls);
+/* Does the driver know the context? CUDA_SUCCESS; or why not. Whatever the handle was, this may be asked: one that has
+ * ended can be entered like any other, and most calls crash then. */
+CUresult vp_context_known(const struct vp_driver *drv, CUcontext handle);
 /* What vp_context_leave() undoes. */
 struct vp_entered {
-    CUresult refused; /* the driver lets nobody in: what is asked of the legacy stream would be asked of another's */
+    CUresult refused; /* nobody gets in: what is asked of the legacy stream would be asked of another context's */
     bool pushed;
-    CUcontext replaced; /* was current, in a thread whose stack of contexts is full */
 };
-/*
- * Makes a context current, unless it is; nothing for NULL. All driver calls that need one stand between this and the
- * next. CUDA_ERROR_INVALID_VALUE says of the handle that it means nothing.
- */
+/* Makes a context current, unless it is; nothing for NULL. All driver calls that need one stand between this and the
+ * next. */
 struct vp_entered vp_context_enter(const struct vp_driver *drv, CUcontext handle);
 void vp_context_leave(const struct vp_driver *drv, struct vp_entered entered);
 /* Does the driver know no context under its handle (any more)? */

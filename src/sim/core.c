@@ -113,20 +113,27 @@ static void configure_once(void) {
     }
 }
 
-static void cancelled(void *unused) {
-    (void)unused;
-    if (counted)
+/* When a thread ends: if it was cancelled in a call, other processes need not wait for that. */
+static void thread_ends(void *in_call) {
+    if (*(bool *)in_call)
         sim_ledger_end();
 }
 
+static pthread_key_t ends;
+
+static void make_key(void) {
+    pthread_key_create(&ends, thread_ends);
+}
+
 void sim_may_be_cancelled(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     int now;
     pthread_mutex_unlock(&sim.lock);
-    pthread_cleanup_push(cancelled, NULL);
+    pthread_once(&once, make_key);
+    pthread_setspecific(ends, &counted);
     pthread_setcancelstate(cancel_before, &now);
     pthread_testcancel();
     pthread_setcancelstate(now, NULL);
-    pthread_cleanup_pop(0);
     pthread_mutex_lock(&sim.lock);
 }
 

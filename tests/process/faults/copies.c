@@ -1,7 +1,6 @@
 /* Copies queued in a stream of another device than the current one, or captured. argv[1]: the stream's device;
  * argv[2]: the current one; argv[3], argv[4]: where it goes and comes from, a device or h for the host's memory;
- * argv[5]: c if it is captured, j if the stream has joined a capture that began on another one, f if the thread's stack
- * of contexts is full
+ * argv[5]: c if it is captured, j if the stream has joined a capture that began on another one
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -28,7 +27,6 @@ static CUdeviceptr memory(const char *where, int value) {
 
 int main(int argc, char **argv) {
     const char how = argc > 5 ? *argv[5] : 0;
-    const bool captured = how == 'c' || how == 'j';
     unsigned long (*const violations)(void) = sym("vp_sim_violations");
     unsigned char found[2] = {0};
     CUdeviceptr dst, src;
@@ -36,7 +34,6 @@ int main(int argc, char **argv) {
     CUevent fork, joined;
     CUgraph g;
     CUgraphExec e;
-    CUcontext now;
 
     NEED(cuInit(0));
     for (int i = 0; i < 2; i++)
@@ -50,24 +47,20 @@ int main(int argc, char **argv) {
     NEED(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
     NEED(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
     NEED(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
-    if (captured)
+    if (how)
         NEED(cuStreamBeginCapture(how == 'j' ? first : s, CU_STREAM_CAPTURE_MODE_GLOBAL));
     if (how == 'j') {
         NEED(cuEventRecord(fork, first));
         NEED(cuStreamWaitEvent(s, fork, 0));
     }
     NEED(cuCtxSetCurrent(context[atoi(argv[2])]));
-    while (how == 'f' && !cuCtxPushCurrent(context[atoi(argv[2])]))
-        continue;
     SHOW(cuMemcpyAsync(dst, src, BYTES, s));
-    NEED(cuCtxGetCurrent(&now));
-    printf("current: %s\n", now == context[atoi(argv[2])] ? "as it was" : "another");
     NEED(cuCtxSetCurrent(context[atoi(argv[1])]));
     if (how == 'j') {
         OK(cuEventRecord(joined, s));
         OK(cuStreamWaitEvent(first, joined, 0));
     }
-    if (captured) {
+    if (how) {
         SHOW(cuStreamEndCapture(how == 'j' ? first : s, &g));
         SHOW(cuGraphInstantiate(&e, g, 0));
         SHOW(cuGraphLaunch(e, s));

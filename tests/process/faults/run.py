@@ -480,8 +480,6 @@ CASES = [
     ("24 the same within one device", same("copies 1 0 1 1 c", "devices=2,peers=0")),
     ("24 from the host on a stream of a device that is not current", same("copies 0 1 1 h", "devices=2,peers=0")),
     ("24 to the host on a stream of a device that is not current", same("copies 0 1 h 1", "devices=2,peers=0")),
-    ("24 from the host, with a full stack of contexts", same("copies 0 1 1 h f", "devices=2,peers=0")),
-    ("24 to the host, with a full stack of contexts", same("copies 0 1 h 1 f", "devices=2,peers=0")),
     # docs/limits.md: refused, in the capture, and nothing is written.
     ("24 from the host, captured", says("copies 0 0 1 h c", *REFUSED, sim="devices=2,peers=0")),
     ("24 to the host, captured", says("copies 0 0 h 1 c", *REFUSED, sim="devices=2,peers=0")),
