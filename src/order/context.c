@@ -131,7 +131,7 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
     if (__builtin_expect(ls->current && ls->current->handle == handle, true))
         return ls->current;
     ls->current = vp_table_get(&ls->by_handle, (uintptr_t)handle);
-    return ls->current ? ls->current : vp_context_get(ls, handle);
+    return ls->current || vp_context_known(ls->drv, NULL) ? ls->current : vp_context_get(ls, handle);
 }
 
 /* ---- ends that no call told of ---- */

@@ -67,8 +67,8 @@ void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx);
 struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev);
 /* A context that was found to have ended, without vp_context_end(): to be dropped. NULL: there is none. */
 struct vp_context *vp_context_lost(struct vp_timelines *ls);
-/* Does the driver know the context? CUDA_SUCCESS; or why not. Whatever the handle was, this may be asked: one that has
- * ended can be entered like any other, and most calls crash then. */
+/* Does the driver know the context, NULL being the current one? CUDA_SUCCESS; or why not. Whatever the handle was, this
+ * may be asked: one that has ended can be entered like any other, and most calls crash then. */
 CUresult vp_context_known(const struct vp_driver *drv, CUcontext handle);
 /* What vp_context_leave() undoes. */
 struct vp_entered {
