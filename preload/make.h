@@ -75,7 +75,8 @@
         return res;                                                                                                    \
     }
 
-/* Serves an allocation of `size` bytes or a free, or counts it as passed on. */
+/* Serves an allocation of `size` bytes or a free, or counts it as passed on. What is ours CUDA cannot free: within a
+ * door, as from a signal's handler, it is served, too. */
 #define VP_MAKE_ALLOCATED(symbol, like, call, size, serves, ...)                                                       \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
@@ -90,7 +91,7 @@
 #define VP_MAKE_FREED(symbol, like, call, serves, ...)                                                                 \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
-        CUresult res = ours ? serves : VP_NOT_OURS;                                                                    \
+        CUresult res = ours || vp_api_ready() ? serves : VP_NOT_OURS;                                                  \
         if (res == VP_NOT_OURS) {                                                                                      \
             res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
             if (ours)                                                                                                  \

@@ -63,13 +63,16 @@ static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream str
 }
 
 static bool free_now(void *ptr) {
-    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_free((CUdeviceptr)(uintptr_t)ptr) : VP_NOT_OURS;
+    CUresult res = (vp_door_enter() || vp_api_ready()) && vp_door_has_current()
+                       ? vp_api_free((CUdeviceptr)(uintptr_t)ptr)
+                       : VP_NOT_OURS;
     return short_way(res, 0, NULL, 0);
 }
 
 static bool free_async(void *ptr, CUstream stream) {
-    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream)
-                                                            : VP_NOT_OURS;
+    CUresult res = (vp_door_enter() || vp_api_ready()) && vp_door_has_current()
+                       ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream)
+                       : VP_NOT_OURS;
     return short_way(res, 0, NULL, 0);
 }
 

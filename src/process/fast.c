@@ -39,11 +39,13 @@ __attribute__((noinline)) static void tell(const struct vp_stream_cache *cache, 
                                            const struct vp_stream_cache_block *block) {
     /* Under the trace's lock files may be opened and closed, which are points of cancellation. Who has the library's
      * lock has armed it already. */
-    const bool armed = vp_cancel.armed;
+    const bool armed = vp_cancel.armed, inside = vp_thread.inside;
     if (!armed)
         vp_cancel_arm();
+    vp_thread.inside = true; /* a signal's handler does not come to that lock */
     vp_watch.event(op, cache->all->device, block->serial, block->asked,
                    atomic_load_explicit(&cache->number, memory_order_relaxed));
+    vp_thread.inside = inside;
     if (!armed)
         vp_cancel_release();
 }

@@ -66,8 +66,8 @@ bool vp_enter(void) {
 void vp_leave(void) {
     if (vp_state.published)
         vp_watch.publish();
-    vp_thread.inside = false;
     vp_lock_release(&vp_library_lock);
+    vp_thread.inside = false;
     if (__builtin_expect(vp_thread.tells_end, false))
         vp_state.on.left();
     vp_cancel_release();
@@ -77,13 +77,13 @@ void vp_step_out(void) {
     vp_cancel_hold();
     if (vp_state.published)
         vp_watch.publish();
-    vp_thread.inside = false;
     vp_lock_release(&vp_library_lock);
+    vp_thread.inside = false;
 }
 
 void vp_step_in(void) {
-    vp_lock_in_turn();
     vp_thread.inside = true;
+    vp_lock_in_turn();
 }
 
 int vp_thread_start(void *(*run)(void *)) {

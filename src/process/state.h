@@ -108,7 +108,8 @@ extern struct vp_state vp_state;
 
 /* Initial-exec: the library is there from the start, and asks nothing of the dynamic linker later. */
 struct vp_thread {
-    bool inside;    /* this thread has the lock: what it meets under a driver call of ours is passed on */
+    bool inside;    /* this thread has the lock, or is about to: what it meets under a driver call of ours, or in a
+                       signal's handler, is passed on */
     bool tells_end; /* its end is to be told of: see vp_thread_left() */
 };
 extern __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -144,8 +145,8 @@ static inline VP_TRIES(vp_library_lock) bool vp_enter_briefly(void) {
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_thread.inside)
         return false;
     vp_cancel_arm();
-    vp_lock_in_turn();
     vp_thread.inside = true;
+    vp_lock_in_turn();
     if (__builtin_expect(vp_state.timelines.lost, false))
         vp_state.on.drop_lost();
     return true;

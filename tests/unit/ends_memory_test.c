@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -152,6 +153,40 @@ Test(ends, a_thread_that_is_cancelled_anywhere_is_not_under_the_lock) {
     cr_assert(vp_lock_try(&vp_library_lock), "it has taken the lock along");
     vp_lock_release(&vp_library_lock);
     nothing_is_held_up();
+    door_close();
+}
+
+static atomic_int answered;
+
+static void enters(int number) {
+    (void)number;
+    answered = vp_enter() ? 1 : 2;
+}
+
+static void *enters_briefly(void *begun) {
+    *(atomic_bool *)begun = true;
+    if (vp_enter_briefly())
+        vp_leave();
+    return NULL;
+}
+
+/* It does not take the lock that its thread has, or is about to have. */
+Test(ends, a_signals_handler_is_passed_on_under_the_lock) {
+    pthread_t thread;
+    atomic_bool begun = false;
+    door_open(SIM);
+    signal(SIGUSR1, enters);
+    vp_lock_take(&vp_library_lock);
+    cr_assert(!pthread_create(&thread, NULL, enters_briefly, &begun));
+    while (!begun)
+        sched_yield();
+    usleep(20000);
+    pthread_kill(thread, SIGUSR1);
+    for (int i = 0; i < 200 && !answered; i++)
+        usleep(5000);
+    vp_lock_release(&vp_library_lock);
+    cr_assert_eq(answered, 2, "it waits for the lock");
+    cr_assert(!pthread_join(thread, NULL));
     door_close();
 }
 

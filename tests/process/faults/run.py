@@ -507,6 +507,8 @@ CASES = [
     ("29 the smallest stack, a plan is written and followed",
      on_the_smallest_stack({"VPOOL_PLAN": "auto", "XDG_CACHE_HOME": os.path.join(TMP, "caches", "of", "plans")}, times=2)),
     ("29 the smallest stack, and spilling", on_the_smallest_stack({"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M"})),
+    ("32 a signal's handler that frees within a call", same("handler")),
+    ("32 the same, and a trace", says("handler", r"^freed: 0, live: 0$", limit=4, env={"VPOOL_TRACE": "handler.csv"})),
     ("31 descriptors that the program has closed, and a trace", all_closed("closed.csv")),
     ("31 descriptors that the program has closed, and a packed trace", all_closed("closed.csv.gz")),
     ("31 descriptors that the program has closed, and shared memory",
