@@ -147,8 +147,7 @@ bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx
     }
 }
 
-/* Does the driver still know it, and not another one under its handle? */
-static bool alive(const struct vp_timelines *ls, const struct vp_context *ctx) {
+bool vp_context_lives(const struct vp_timelines *ls, const struct vp_context *ctx) {
     return !vp_context_dead(ls, ctx) && (!ctx->id || id_of(ls, ctx->handle) == ctx->id);
 }
 
@@ -187,7 +186,7 @@ bool vp_context_died(struct vp_context *ctx, CUresult res) {
                 res == CUDA_ERROR_CONTEXT_IS_DESTROYED;
     /* Without ids: events are ours alone to destroy. One that is no more went with its context, though another may be
      * alive under the same handle by now, as after a reset. */
-    if (dead && !ctx->ending && (!alive(ls, ctx) || (!ctx->id && res == CUDA_ERROR_INVALID_HANDLE))) {
+    if (dead && !ctx->ending && (!vp_context_lives(ls, ctx) || (!ctx->id && res == CUDA_ERROR_INVALID_HANDLE))) {
         lose(ls, ctx);
         return true;
     }
@@ -211,6 +210,6 @@ struct vp_context *vp_context_lost(struct vp_timelines *ls) {
 }
 
 void vp_context_check(struct vp_timelines *ls, struct vp_context *ctx) {
-    if (!ctx->ending && !alive(ls, ctx))
+    if (!ctx->ending && !vp_context_lives(ls, ctx))
         lose(ls, ctx);
 }

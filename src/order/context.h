@@ -81,6 +81,8 @@ struct vp_entered vp_context_enter(const struct vp_driver *drv, CUcontext handle
 void vp_context_leave(const struct vp_driver *drv, struct vp_entered entered);
 /* Does the driver know no context under its handle (any more)? */
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx);
+/* Does it live, and no other under its handle? */
+bool vp_context_lives(const struct vp_timelines *ls, const struct vp_context *ctx);
 /* Asks whether the context that we know under a handle is the one that lives: it may have ended unseen, and another
  * have begun. */
 void vp_context_check(struct vp_timelines *ls, struct vp_context *ctx);

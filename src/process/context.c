@@ -7,7 +7,6 @@
 
 /* It has ended: what it had goes with it. */
 static VP_LOCKED void drop(struct vp_context *ctx) {
-    CUcontext handle = ctx->handle;
     int captures = atomic_load(&vp_state.timelines.captures);
     /* If another context has its handle by now, blocks made since may be that one's: they stay. */
     bool replaced = ctx->lost && !vp_context_dead(&vp_state.timelines, ctx);
@@ -15,7 +14,7 @@ static VP_LOCKED void drop(struct vp_context *ctx) {
     vp_context_drop(&vp_state.timelines, ctx);
     ctx->pins += replaced;
     if (!replaced)
-        vp_imports_drop_context(handle);
+        vp_imports_drop_context(ctx);
     vp_pools_each(pool) {
         if (!replaced)
             vp_pool_drop_context(pool, ctx);
@@ -56,10 +55,12 @@ void vp_api_context_destroying(CUcontext handle) {
     if (!handle || !vp_enter())
         return;
     struct vp_context *ctx = vp_table_get(&vp_state.timelines.by_handle, (uintptr_t)handle);
-    if (ctx) {
+    if (ctx)
         vp_context_end(&vp_state.timelines, ctx);
+    else
+        ctx = vp_context_ending(&vp_state.timelines, handle);
+    if (ctx)
         ctx->pins++;
-    }
     while (ctx && ctx->waiters) {
         vp_step_out();
         vp_clock_nap();
@@ -70,15 +71,15 @@ void vp_api_context_destroying(CUcontext handle) {
     vp_leave();
 }
 
-/* So long, in ns, its end waits for its work. */
-static const uint64_t GREEN_WAIT = 2000000000;
+/* So long, in ns, the end of a green context waits for its work, and that of a primary one for another. */
+static const uint64_t END_WAIT = 2000000000;
 
 bool vp_api_green_is_over(CUcontext handle) {
     if (!handle || !vp_enter())
         return true;
     struct vp_timelines *ls = &vp_state.timelines;
     struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
-    const uint64_t until = vp_clock_wait_ns() + GREEN_WAIT;
+    const uint64_t until = vp_clock_wait_ns() + END_WAIT;
     bool works = ctx != NULL;
     if (ctx) {
         ctx->pins++;
@@ -99,6 +100,8 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
     if (!handle || !vp_enter())
         return;
     struct vp_context *ctx = vp_context_ending(&vp_state.timelines, handle);
+    /* Another thread may have begun a new one meanwhile. */
+    ended = ended || (ctx && !vp_context_lives(&vp_state.timelines, ctx));
     if (ctx && !ended)
         vp_context_revive(&vp_state.timelines, ctx);
     if (ctx && ended) {
@@ -111,18 +114,35 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
     vp_leave();
 }
 
+/* One that ends comes before one that has begun since. */
+static VP_LOCKED struct vp_context *primary_of(CUdevice dev) {
+    struct vp_context *ctx, *found = NULL;
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
+        if (!ctx->gone && ctx->device == dev && ctx->primary && (!found || ctx->ending))
+            found = ctx;
+    return found;
+}
+
 CUcontext vp_api_primary(CUdevice dev, bool releasing) {
     CUcontext handle = NULL;
     struct vp_context *ctx;
     if (!vp_enter())
         return NULL;
-    vp_list_each(ctx, &vp_state.timelines.contexts, link)
-        if (!ctx->gone && !ctx->ending && ctx->device == dev && ctx->primary) {
-            if (!releasing || ctx->retains <= 1)
-                handle = ctx->handle;
-            if (releasing && ctx->retains)
-                ctx->retains--;
+    /* Of two threads that end it at once, the second may find it alive or gone. A fork may have left it so. */
+    const uint64_t until = vp_clock_wait_ns() + END_WAIT;
+    while ((ctx = primary_of(dev)) && ctx->ending && vp_clock_wait_ns() < until) {
+        vp_step_out();
+        vp_clock_nap();
+        vp_step_in();
+    }
+    if (ctx && !ctx->ending) {
+        if (!releasing || ctx->retains <= 1) {
+            handle = ctx->handle;
+            vp_context_end(&vp_state.timelines, ctx);
         }
+        if (releasing && ctx->retains)
+            ctx->retains--;
+    }
     vp_leave();
     return handle;
 }

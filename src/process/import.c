@@ -51,11 +51,15 @@ bool vp_import_maps(CUdeviceptr ptr, size_t size) {
     return false;
 }
 
+static bool is_of(const struct vp_import *import, const struct vp_context *ctx) {
+    return import->context == ctx->handle && import->context_id == ctx->id;
+}
+
 /* Each context opens it for itself, as in CUDA: what it has ends with it alone. */
-static struct vp_import *find(const struct vp_ipc_handle *handle, CUcontext context) {
+static struct vp_import *find(const struct vp_ipc_handle *handle, const struct vp_context *ctx) {
     struct vp_import *import;
     vp_list_each(import, &vp_state.imports, link)
-        if (!memcmp(&import->key, &handle->key, sizeof import->key) && import->context == context)
+        if (!memcmp(&import->key, &handle->key, sizeof import->key) && is_of(import, ctx))
             return import;
     return NULL;
 }
@@ -294,7 +298,7 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
     /* CUDA, too, has no current context for a process that opens its own memory. */
     if (!ctx || vp_ipc_own(handle)) {
         res = CUDA_ERROR_INVALID_CONTEXT;
-    } else if ((import = find(handle, ctx->handle))) {
+    } else if ((import = find(handle, ctx))) {
         import->references++;
         *out = import->ptr;
     } else {
@@ -305,11 +309,19 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
         vp_leave();
         return res;
     }
-    *import = (struct vp_import){.key = handle->key, .references = 1, .context = ctx->handle, .device = ctx->device};
+    *import = (struct vp_import){
+        .key = handle->key, .references = 1, .context = ctx->handle, .context_id = ctx->id, .device = ctx->device};
     uint64_t peers = vp_peers_of(ctx->device);
+    ctx->pins++;
     vp_step_out();
     res = open_new(handle, import, peers);
     vp_step_in();
+    ctx->pins--;
+    /* What it had open has gone with it already. */
+    if (!res && ctx->ending) {
+        unmap(import, import->bytes);
+        res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
     if (res) {
         vp_slab_free(&import_slab, import);
     } else {
@@ -364,10 +376,10 @@ CUresult vp_api_ipc_close(CUdeviceptr ptr) {
 
 /* ---- what happens around it ---- */
 
-void vp_imports_drop_context(CUcontext ctx) {
+void vp_imports_drop_context(const struct vp_context *ctx) {
     struct vp_import *import, *next;
     vp_list_each_safe(import, next, &vp_state.imports, link)
-        if (import->context == ctx) {
+        if (is_of(import, ctx)) {
             vp_list_remove(&import->link);
             unmap(import, import->bytes);
             vp_slab_free(&import_slab, import);

@@ -52,6 +52,7 @@ struct vp_import {
     unsigned references; /* 0: closed while a stream captured, and still mapped */
     uint64_t number;     /* in order of opening */
     CUcontext context;   /* in which it was opened, and with which it ends */
+    uint64_t context_id; /* another context may have its handle */
     CUdevice device;     /* of that context */
     uint64_t access;     /* devices that may touch it, one bit each */
     uint64_t always;     /* those of them that may whatever becomes of peers */
@@ -98,7 +99,7 @@ static inline bool vp_ranges_meet(CUdeviceptr a, size_t a_size, CUdeviceptr b, s
 /* As vp_memory_add_copier(). */
 bool vp_import_add_copier(struct vp_import *import, CUdevice dev);
 /* A context has ended, and what was opened in it with it. */
-void vp_imports_drop_context(CUcontext ctx);
+void vp_imports_drop_context(const struct vp_context *ctx);
 /* From here on `peers`, one bit each, may touch what was opened on `device`, and no others. */
 void vp_imports_set_peers(CUdevice device, uint64_t peers);
 /* Taken around a fork, before the library's: no descriptor of another process's memory stays open in the child. */

@@ -118,8 +118,9 @@ void vp_api_context_destroying(CUcontext ctx);
 /* May a green one be destroyed? Waits for its work, for two seconds at most. NULL: yes. */
 bool vp_api_green_is_over(CUcontext ctx);
 void vp_api_context_destroyed(CUcontext ctx, bool ended);
-/* The primary context of a device; NULL: it was never seen, or, with `releasing`, the release that is about to be made
- * is not its last. Then there is nothing to tell. */
+/* The primary context of a device, which is taken for ending from here on; waits for another thread that ends it. NULL:
+ * it was never seen, or, with `releasing`, the release that is about to be made is not its last. Then there is nothing
+ * to tell. */
 CUcontext vp_api_primary(CUdevice dev, bool releasing);
 
 /* Captures. `beginning` before one begins (from then on no barrier is taken), and in any case `began` with the success,

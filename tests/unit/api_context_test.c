@@ -5,6 +5,7 @@
 #include "process/state.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -61,6 +62,55 @@ Test(api, a_destroyed_context_is_not_named) {
     cr_assert(door_alloc_async(&ptr, 512, NULL, 0) == CUDA_ERROR_CONTEXT_IS_DESTROYED && !door_served);
     cr_assert_eq(vp_sim_violations(), 0);
     cu_ok(cuCtxPopCurrent(&popped));
+    door_close();
+}
+
+/* Nothing of the one before is used, in whose place `again` has come. */
+static void begins_anew(CUcontext again) {
+    cu_ok(cuCtxSetCurrent(again));
+    cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0);
+    for (int i = 0; i < 4; i++)
+        cu_ok(door_free(door_malloc(2 * MiB)));
+    cr_assert_eq(vp_sim_violations(), 0);
+}
+
+static atomic_bool is_reset;
+
+static void *reset_elsewhere(void *unused) {
+    cu_ok(door_primary_reset(0));
+    is_reset = true;
+    return unused;
+}
+
+/* A release that is not the driver's last one, and a reset. */
+Test(api, two_threads_end_a_primary_context_at_once) {
+    pthread_t thread;
+    CUcontext ctx = door_open(SIM), again;
+    door_malloc(8 * MiB);
+    cu_ok(door_free(door_malloc(2 * MiB)));
+    cr_assert_eq(vp_api_primary(0, true), ctx);
+    vp_api_context_destroying(ctx);
+    cr_assert(!pthread_create(&thread, NULL, reset_elsewhere, NULL));
+    usleep(20000);
+    cr_assert(!is_reset);
+    vp_api_context_destroyed(ctx, false);
+    cr_assert(!pthread_join(thread, NULL));
+    cu_ok(door_primary(&again, 0));
+    begins_anew(again);
+    door_close();
+}
+
+/* It was the last one, and the context is another's by the time that the driver is asked. */
+Test(api, a_released_context_is_not_the_one_that_has_begun_since) {
+    CUcontext ctx = door_open(SIM), again;
+    door_malloc(8 * MiB);
+    cu_ok(door_free(door_malloc(2 * MiB)));
+    cr_assert_eq(vp_api_primary(0, true), ctx);
+    vp_api_context_destroying(ctx);
+    cu_ok(cuDevicePrimaryCtxReset(0));
+    cu_ok(door_primary(&again, 0));
+    vp_api_context_destroyed(ctx, false);
+    begins_anew(again);
     door_close();
 }
 
