@@ -139,8 +139,8 @@ static void leave(struct sim_stream *stream) {
     stream->capture_tail = NULL;
 }
 
-static void graph_put(struct sim_graph *graph) {
-    if (--graph->refs)
+void sim_graph_put(struct sim_graph *graph) {
+    if (!graph || --graph->refs)
         return;
     while (!LIST_EMPTY(&graph->blocks))
         sim_block_destroy(LIST_FIRST(&graph->blocks));
@@ -166,7 +166,7 @@ void sim_capture_leave(struct sim_stream *stream) {
     if (!capture)
         return;
     if (capture->origin == stream) {
-        graph_put(capture->graph);
+        sim_graph_put(capture->graph);
         capture_end(capture);
     } else {
         capture->invalid = true;
@@ -280,7 +280,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
             *out = capture->graph->handle;
         else
             capture->graph->broken = true;
-        graph_put(capture->graph);
+        sim_graph_put(capture->graph);
     }
     capture_end(capture);
     return result;
@@ -360,7 +360,7 @@ struct sim_op *sim_op_again(const struct sim_op *node) {
     *op = *node;
     op->refs = 1;
     op->mark = op->done = false;
-    op->graph = NULL;
+    op->graph = op->launched = NULL;
     op->deps = NULL;
     op->dep_count = op->dep_room = 0;
     if (op->kind == SIM_OP_COPY && op->copy.staged) {
@@ -421,6 +421,8 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream str
         return result;
     for (size_t i = 0; i < exec->count; i++) {
         struct sim_op *op = sim_op_again(exec->nodes[i]);
+        op->launched = exec->graph;
+        op->launched->refs++;
         if (!i && exec->last && !stream->capture)
             sim_op_depend(op, exec->last);
         if (i + 1 == exec->count && !stream->capture) {
@@ -445,7 +447,7 @@ static void exec_free(void *item, void *arg) {
         sim_op_put(exec->nodes[i]);
     sim_op_put(exec->last);
     free(exec->nodes);
-    graph_put(exec->graph);
+    sim_graph_put(exec->graph);
     free(exec);
 }
 
@@ -462,7 +464,7 @@ static void graph_free(void *item, void *arg) {
     (void)arg;
     sim_handle_free(SIM_GRAPH, graph->handle);
     graph->handle = NULL;
-    graph_put(graph);
+    sim_graph_put(graph);
 }
 
 SIM_API(SIM_SURE, 10000, cuGraphDestroy, (CUgraph handle), (handle)) {
@@ -506,7 +508,7 @@ bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *afte
 void sim_graphs_reset(void) {
     while (!LIST_EMPTY(&sim.captures)) {
         struct sim_capture *capture = LIST_FIRST(&sim.captures);
-        graph_put(capture->graph);
+        sim_graph_put(capture->graph);
         capture_end(capture);
     }
     sim_handle_each(SIM_EXEC, exec_free, NULL)

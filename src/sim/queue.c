@@ -52,6 +52,7 @@ void sim_op_put(struct sim_op *op) {
     drop_deps(op);
     if (op->kind == SIM_OP_COPY)
         free(op->copy.staged);
+    sim_graph_put(op->launched);
     free(op);
 }
 

@@ -309,6 +309,7 @@ struct sim_op {
     bool waits;                           /* is one of them itself */
     bool mark;                            /* graphs: reached from the end */
     struct sim_graph *graph;              /* that it is a node of */
+    struct sim_graph *launched;           /* whose memory it uses: kept until it is done */
     union {
         struct {
             uintptr_t dst;
@@ -480,6 +481,7 @@ CUresult sim_copy_of(const CUDA_MEMCPY3D *p, const struct sim_context *context, 
 CUresult sim_fill_of(const CUDA_MEMSET_NODE_PARAMS *p, const struct sim_context *context, struct sim_op **op);
 
 /* A graph gets another node, behind some that it has. Takes over the reference. False: there is no such graph. */
+void sim_graph_put(struct sim_graph *graph);
 bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *after, size_t count);
 
 /* Refuses a call that is unsafe during a capture (900), and destroys the captures that it conflicts with. */

@@ -232,3 +232,25 @@ Test(sim, a_reset_forgets_everything) {
         IS(cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
     }
 }
+
+/* What was launched goes on, with the graph's memory. */
+Test(sim, a_graph_may_be_destroyed_while_it_runs, .init = late) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr ptr;
+    OK(cuStreamBeginCapture(free_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuMemAllocAsync(&ptr, 1000, free_stream));
+    OK(cuMemsetD8Async(ptr, 5, 1000, free_stream));
+    OK(cuMemcpyAsync(memory, ptr, 1000, free_stream));
+    OK(cuMemFreeAsync(ptr, free_stream));
+    OK(cuStreamEndCapture(free_stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    vp_sim_hold(free_stream);
+    OK(cuGraphLaunch(exec, free_stream));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    vp_sim_release(free_stream);
+    OK(cuStreamSynchronize(free_stream));
+    cr_expect_eq(byte(999), 5);
+    cr_expect_eq(vp_sim_violations(), 0u);
+}
