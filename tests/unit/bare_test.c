@@ -497,3 +497,30 @@ Test(bare, a_context_takes_its_segments_along) {
     vp_pool_trim(pool_of(0), 0);
     door_close();
 }
+
+/* A chunk may be mapped for cudaMalloc, and come back to its place in the segment: behind what was done to it there. */
+Test(bare, what_was_allocated_in_between_has_its_memory_until_work_on_it_is_over) {
+    const size_t size = VP_SLOT_PAGES * PAGE;
+    CUdeviceptr other;
+    uint8_t byte;
+    door_open("capacity=1M,granularity=64K,lazy=0,timeout=3000");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), t = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr block = segment(size, s);
+    use(block, size, s);
+    unuse(block, size);
+    vp_chunk_release_spares(&pool_of(0)->mem, SIZE_MAX);
+    vp_sim_others(0, MiB - held());
+    cu_ok(door_alloc(&other, size));
+    vp_sim_others(0, 0);
+    vp_sim_hold(t);
+    cu_ok(cuMemsetD8Async(other, 2, size, t));
+    cu_ok(door_free(other));
+    release_soon(t);
+    use(block, size, s);
+    cu_ok(cuMemsetD8Async(block, 1, size, s));
+    cu_ok(cuStreamSynchronize(s));
+    cu_ok(cuStreamSynchronize(t));
+    cu_ok(cuMemcpyDtoH(&byte, block, 1));
+    cr_assert_eq(byte, 1);
+    door_close();
+}
