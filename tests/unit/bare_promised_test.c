@@ -317,3 +317,32 @@ Test(bare, a_chunk_that_another_process_has_first_was_promised_nobody) {
         cr_assert(res == CUDA_ERROR_OUT_OF_MEMORY || has_memory, "%zu pages", pages);
     }
 }
+
+/* All that is idle is what the block takes, and a page; one chunk lies where it would be pinned for a page. That makes
+ * way for a single one, and stays held. */
+Test(bare, what_makes_way_for_single_pages_serves_the_block_elsewhere) {
+    enum { SINGLE = 9, OWN = 16 };
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(32 * PAGE, s), body = segment(MiB, s), pages = segment(MiB, s);
+    use(seg, VP_SLOT_PAGES * PAGE, s);
+    use(body, VP_SLOT_PAGES * PAGE, s);
+    for (size_t i = 0; i < SINGLE; i++)
+        use(pages + i * PAGE, PAGE, s);
+    unuse(seg, VP_SLOT_PAGES * PAGE);
+    unuse(body, VP_SLOT_PAGES * PAGE);
+    for (size_t i = 0; i < SINGLE; i++)
+        unuse(pages + i * PAGE, PAGE);
+    vp_chunk_release_spares(&pool_of(0)->mem, SIZE_MAX);
+    vp_bare_unsure(pool_of(0));
+    cr_assert_eq(held(), (2 * VP_SLOT_PAGES + SINGLE) * PAGE);
+    vp_sim_others(0, 96 * MiB - held());
+    release = vp_state.drv.cuMemRelease;
+    vp_state.drv.cuMemRelease = release_to_others;
+    cu_ok(vp_bare_room(0, OWN * PAGE, on(s)));
+    cr_assert(vp_bare_used(seg + 3 * PAGE, OWN * PAGE, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 3 * PAGE, 1, OWN * PAGE, s));
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    vp_state.drv.cuMemRelease = release;
+    door_close();
+}
