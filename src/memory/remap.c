@@ -214,7 +214,8 @@ void vp_mapping_go_home(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end
         const struct vp_mapping *m = vp_mapping_at(mem, addr);
         struct vp_chunk *chunk = m->chunk;
         addr = m->addr + chunk->size;
-        if (m == chunk->home || m != chunk->current)
+        /* Under a bare segment what is current needs no condition: there it has to be ready first. */
+        if (m == chunk->home || m != chunk->current || vp_space_of(mem, chunk->home->addr)->zone == VP_ZONE_BARE)
             continue;
         const struct vp_region *r = vp_region_at(mem, m->addr);
         /* Without memory for the metadata it stays where it is: that costs order, not correctness. */

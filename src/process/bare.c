@@ -147,8 +147,7 @@ bool vp_bare_is_crowded(CUdevice dev, size_t size) {
 
 /* With the lock held, which waits let go. */
 static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare_stream stream) {
-    const uint64_t serial = vp_state.timelines.recorded;
-    uint64_t begin = 0, borrows = 0;
+    uint64_t begin = 0, borrows = 0, serial = 0;
     unsigned held_back = pool->mem.held_back;
     bool relieved = false;
     for (;;) {
@@ -166,6 +165,7 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
             continue;
         if (!begin && vp_wait_is_hopeless(pool, size))
             return err;
+        serial = begin ? serial : vp_state.timelines.recorded;
         begin = begin ? begin : vp_clock_ns();
         uint64_t from = vp_clock_ns();
         bool gained = vp_wait_pending(pool, serial, begin);

@@ -6,7 +6,7 @@
 
 enum { SLOTS = 8, PAGES = 4 };
 /* Held for a block before it comes, as it may touch so much more than its size. */
-static const size_t EDGE = 2 * PAGE;
+static const size_t EDGE = (2 + VP_BARE_ENDS) * PAGE;
 static struct vp_learnt_run runs[2];
 static struct vp_learnt_slot no_slot;
 static uint32_t no_request;

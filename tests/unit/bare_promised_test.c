@@ -140,13 +140,13 @@ static void open_for_a_block(void) {
 /* Bytes that are idle behind a stream that is held up, and at once. A block comes, and its thread waits. */
 static pthread_t let_a_block_wait(size_t size, size_t freed, size_t ready, void *touches) {
     pthread_t thread;
-    const CUdeviceptr taken = door_take(freed, held_up), other = door_malloc(ready);
+    const CUdeviceptr taken = segment(freed, held_up), other = door_malloc(ready);
     block_size = size;
+    use(taken, freed, held_up);
     cu_ok(door_free(other));
     vp_sim_hold(held_up);
     cu_ok(cuMemsetD8Async(taken, 1, freed, held_up));
-    cu_ok(door_free_async(taken, held_up));
-    vp_pool_stats(pool_of(0)); /* it lies in no stream's cache */
+    unuse(taken, freed);
     cr_assert(!pthread_create(&thread, NULL, use_what_is_not_ready, touches));
     while (!atomic_load(&comes))
         usleep(100);
@@ -179,11 +179,10 @@ Test(bare, who_allocates_is_not_held_up_for_long_by_a_block_that_waits, .timeout
 Test(bare, what_a_block_waits_for_others_do_not_take, .timeout = 30) {
     CUdeviceptr other;
     setenv("VPOOL_SPILL", "1G", 1);
-    setenv("VPOOL_HANDLE", "64K", 1);
     open_for_a_block();
     pthread_t thread = let_a_block_wait(50 * MiB, 40 * MiB, 20 * MiB, &held_up);
     cu_ok(door_alloc(&other, 4 * KiB));
-    cr_assert_eq(vp_bare_pin(block + 52 * MiB, 10 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert_eq(vp_bare_pin(block + 52 * MiB, 11 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
     cr_assert(!vp_api_relieve());
     cr_assert(vp_enter());
     cr_assert_eq(vp_giving_lend(pool_of(0), 90 * MiB), 0);
@@ -265,7 +264,7 @@ Test(bare, room_is_for_what_is_left_of_a_large_block_too) {
     door_close();
 }
 
-/* ---- a limit: memory that goes back to be had again in other pieces ---- */
+/* ---- memory that goes back to be had again in other pieces ---- */
 
 static CUresult (*release)(CUmemGenericAllocationHandle);
 
@@ -299,6 +298,7 @@ static CUresult come_between(size_t size, bool others_wait, bool *has_memory) {
     }
     cr_assert(vp_pool_check(pool_of(0), stderr));
     vp_state.drv.cuMemRelease = release;
+    vp_sim_others(0, 0);
     door_close();
     return res;
 }
@@ -309,9 +309,40 @@ Test(bare, a_chunk_goes_back_for_pages_in_its_stead) {
     cr_assert(has_memory);
 }
 
-/* Idle bytes are counted, not the chunks that they lie in: the block has come by then. */
-Test(bare, a_chunk_that_goes_back_for_pages_may_go_to_another_process) {
-    bool has_memory = true;
-    cu_ok(come_between(3 * PAGE, true, &has_memory));
-    cr_assert(!has_memory);
+/* It goes before room is promised: another process may have it first. */
+Test(bare, a_chunk_that_another_process_has_first_was_promised_nobody) {
+    for (size_t pages = 1; pages <= 16; pages *= 2) {
+        bool has_memory = false;
+        const CUresult res = come_between(pages * PAGE, true, &has_memory);
+        cr_assert(res == CUDA_ERROR_OUT_OF_MEMORY || has_memory, "%zu pages", pages);
+    }
+}
+
+/* All that is idle is what the block takes, and a page; one chunk lies where it would be pinned for a page. That makes
+ * way for a single one, and stays held. */
+Test(bare, what_makes_way_for_single_pages_serves_the_block_elsewhere) {
+    enum { SINGLE = 9, OWN = 16 };
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(32 * PAGE, s), body = segment(MiB, s), pages = segment(MiB, s);
+    use(seg, VP_SLOT_PAGES * PAGE, s);
+    use(body, VP_SLOT_PAGES * PAGE, s);
+    for (size_t i = 0; i < SINGLE; i++)
+        use(pages + i * PAGE, PAGE, s);
+    unuse(seg, VP_SLOT_PAGES * PAGE);
+    unuse(body, VP_SLOT_PAGES * PAGE);
+    for (size_t i = 0; i < SINGLE; i++)
+        unuse(pages + i * PAGE, PAGE);
+    vp_chunk_release_spares(&pool_of(0)->mem, SIZE_MAX);
+    vp_bare_unsure(pool_of(0));
+    cr_assert_eq(held(), (2 * VP_SLOT_PAGES + SINGLE) * PAGE);
+    vp_sim_others(0, 96 * MiB - held());
+    release = vp_state.drv.cuMemRelease;
+    vp_state.drv.cuMemRelease = release_to_others;
+    cu_ok(vp_bare_room(0, OWN * PAGE, on(s)));
+    cr_assert(vp_bare_used(seg + 3 * PAGE, OWN * PAGE, on(s)));
+    cu_ok(cuMemsetD8Async(seg + 3 * PAGE, 1, OWN * PAGE, s));
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    vp_state.drv.cuMemRelease = release;
+    door_close();
 }

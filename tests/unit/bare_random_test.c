@@ -43,6 +43,9 @@ static struct {
     unsigned seed;
     bool faults;
     unsigned runs; /* that were taken */
+    size_t beside; /* another process takes what it can get of so many bytes; 0: there is none */
+    bool counts;   /* room was made, and a part of it counted on the device for a moment */
+    unsigned let_in, refused, counted;
 } cache;
 
 static unsigned pick(unsigned n) {
@@ -100,13 +103,45 @@ static void forget_faults(void) {
         vp_sim_fail(failing[i], 0, CUDA_SUCCESS);
 }
 
+/* ---- another process, which has at once whatever the device has ---- */
+
+static CUresult (*release_handle)(CUmemGenericAllocationHandle);
+
+static void others_take_all(void) {
+    if (!cache.counts)
+        vp_sim_others(0, cache.beside - held());
+}
+
+/* While memory is not short single pages may be counted on the device, as are those that a block pins. */
+static bool counts_on_device(size_t size) {
+    const struct vp_bare *bare = pool_of(0)->bare;
+    const size_t touched = vp_bare_touched(bare, size), ends = touched < VP_BARE_ENDS ? touched : VP_BARE_ENDS;
+    return bare->bounds && vp_bare_single_of(bare->used) + ends > vp_bare_single_of(bare->bounds);
+}
+
+static CUresult release_to_others(CUmemGenericAllocationHandle handle) {
+    const CUresult res = release_handle(handle);
+    if (pick(4))
+        others_take_all();
+    return res;
+}
+
+/* ---- */
+
 static void use_one(struct held_block *b) {
     const bool own = b < cache.block + STREAMS;
     int stream = own ? (int)(b - cache.block) : (int)pick(STREAMS);
     b->size = own ? OWN_UNITS * UNIT - 512 : (pick(4) ? pick(64) + 1 : pick(900) + 1) * 4 * KiB + 512 * pick(3);
     b->units = vp_round_up(b->size, UNIT) / UNIT;
-    if (vp_bare_room(0, b->size, on(cache.stream[stream])) || !place(b, stream))
+    const bool refused = vp_bare_room(0, b->size, on(cache.stream[stream]));
+    cache.refused += refused;
+    cache.let_in += !refused;
+    if (refused || !place(b, stream))
         return;
+    cache.counts = cache.beside && counts_on_device(b->size);
+    cache.counted += cache.counts;
+    if (cache.beside && pick(4))
+        others_take_all();
     b->ptr = cache.segment[b->segment] + b->first * UNIT;
     memset(&cache.used[b->segment][b->first], 1, b->units);
     if (cache.faults && !pick(3)) {
@@ -114,6 +149,7 @@ static void use_one(struct held_block *b) {
         vp_sim_fail(failing[pick(CALLS)], 1 + (long)pick(3), pick(2) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN);
     }
     cr_assert(vp_bare_used(b->ptr, b->size, on(stream_of(b->segment))));
+    cache.counts = false;
     const struct vp_bare *bare = pool_of(0)->bare;
     cache.runs += (atomic_load(&bare->runs[vp_bare_page(bare, b->ptr)].word) & VP_RUN_USED) != 0;
     fill(b);
@@ -199,10 +235,15 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
     door_open(sim);
     cache.seed = seed;
     cache.faults = faults;
+    release_handle = vp_state.drv.cuMemRelease;
+    if (cache.beside)
+        vp_state.drv.cuMemRelease = release_to_others;
     for (int i = 0; i < STREAMS; i++)
         cache.stream[i] = door_stream(CU_STREAM_NON_BLOCKING);
     for (int step = 0; step < steps; step++) {
         struct held_block *b = &cache.block[pick(pick(3) ? BLOCKS : STREAMS)];
+        if (cache.beside && !pick(4))
+            vp_sim_others(0, pick((unsigned)(cache.beside - held())));
         if (!pick(20))
             malloc_one(&cache.malloced[pick(MALLOCS)]);
         else if (!pick(40))
@@ -218,7 +259,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert(!vp_state.pools[0] || vp_pool_check(pool_of(0), stderr), "step %d", step);
     }
     forget_faults();
-    cr_assert_gt(cache.runs, VP_FEWER(50));
+    cr_assert_gt(cache.runs, VP_FEWER(cache.beside ? 10 : 50));
     for (int i = 0; i < BLOCKS; i++)
         if (cache.block[i].ptr)
             unuse_one(&cache.block[i]);
@@ -230,6 +271,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         free_segment(i);
     cu_ok(cuCtxSynchronize());
     vp_pool_trim(pool_of(0), 0);
+    vp_state.drv.cuMemRelease = release_handle;
     if (!faults) /* a handle that the driver did not release is lost */
         cr_assert_eq(vp_sim_used_vmm(0), 0);
     cr_assert_eq(vp_pool_stats(pool_of(0)).live_bytes, 0);
@@ -250,6 +292,23 @@ Test(bare, bytes_are_their_owners_with_plenty_of_memory) {
 
 Test(bare, a_driver_that_fails_once_in_a_while_costs_no_byte) {
     run(4, "capacity=64M,granularity=64K,lazy=30,timeout=3000", VP_FEWER(2000), true);
+}
+
+/* Who was let in has memory, whatever another process takes. */
+static void run_beside_others(unsigned seed, const char *sim, size_t capacity, int steps) {
+    cache.beside = capacity;
+    run(seed, sim, steps, false);
+    cr_assert_gt(cache.let_in, VP_FEWER(200));
+    cr_assert_gt(cache.refused, VP_FEWER(20));
+    cr_assert_lt(10 * cache.counted, cache.let_in);
+}
+
+Test(bare, room_is_had_whatever_another_process_takes) {
+    run_beside_others(8, "capacity=48M,granularity=64K,lazy=10,timeout=3000", 48 * MiB, VP_FEWER(2000));
+}
+
+Test(bare, room_is_had_whatever_another_process_takes_while_the_gpu_lags) {
+    run_beside_others(9, "capacity=48M,granularity=64K,lazy=95,timeout=3000", 48 * MiB, VP_FEWER(1000));
 }
 
 static void run_with_pools(unsigned seed, const char *sim, int steps, bool faults) {

@@ -30,6 +30,23 @@ static bool in_vain(const struct vp_bare *bare, const struct vp_bare_segment *se
            vp_bare_addr(bare, first + pages) > vp_region_end(&segment->whole);
 }
 
+/* As vp_backing_clear(); but what would go back to the device, and may not, stays, among the spares. */
+static int clear(struct vp_pool *pool, struct vp_mapping *m) {
+    struct vp_chunk *chunk = m->chunk;
+    const size_t pages = vp_bare_pages(pool, chunk);
+    const bool goes = chunk->current == m && !chunk->mappings->next;
+    if (goes && !vp_bare_may_go(pool, pages)) {
+        if (!vp_mapping_over(&pool->mem, m) || vp_mapping_unmap(&pool->mem, m) < 0)
+            return -EAGAIN;
+        vp_chunk_spare(&pool->mem, chunk, true);
+        return 0;
+    }
+    int err = vp_backing_clear(&pool->mem, m);
+    if (goes && !err)
+        vp_bare_count_held(pool->bare, -vp_bare_count_of(pages));
+    return err;
+}
+
 /* Of a mapping's pages, those that the block of [first, end) leaves. */
 static size_t beyond(size_t begins, size_t ends, size_t first, size_t end) {
     return (begins < first ? first - begins : 0) + (ends > end ? ends - end : 0);
@@ -57,11 +74,12 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
+    const bool too_small = bare->short_of && ends - begins == 1 && vp_bare_word(bare, begins) & VP_PAGE_FILLED;
     /* Nothing is waited for to spare what is merely lost. */
     const bool too_large = is_worth(bare, more) &&
                            (vp_bare_tight(pool, more) ||
                             (in_vain(bare, segment, m) && vp_bare_loses(pool, more) && vp_mapping_over(&pool->mem, m)));
-    if (free && !too_large) {
+    if (free && !too_large && !too_small) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
         if (!ready && here && vp_bare_stale(bare, m))
             return -EAGAIN;
@@ -77,7 +95,7 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
         if (here || ready)
             return vp_bare_keep(pool, segment, m);
     }
-    int err = vp_backing_clear(&pool->mem, m);
+    int err = clear(pool, m);
     return err ? err : 1;
 }
 
@@ -110,6 +128,30 @@ static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, 
     return is_worth(bare, beyond(begins, begins + pages, first, end));
 }
 
+/* What has been let go of may be behind an event that nobody has recorded yet. */
+static void see_over(struct vp_pool *pool, const struct vp_bare_segment *segment) {
+    struct vp_fence fence = {0};
+    if (segment->timeline)
+        vp_fence_add_free(pool->mem.timelines, &fence, segment->timeline, true);
+    vp_fence_clear(pool->mem.timelines, &fence);
+    vp_fit_refresh(&pool->mem);
+}
+
+/* Memory is short, and single pages first: slots that the block of [first, end) fills let go of theirs, so that chunks
+ * of a slot may come. */
+static void vacate(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
+    struct vp_bare *bare = pool->bare;
+    struct vp_mapping *m;
+    for (size_t p = vp_round_up(first, VP_SLOT_PAGES); p + VP_SLOT_PAGES <= end; p += VP_SLOT_PAGES) {
+        if ((atomic_load(&bare->pages[p].word) & (VP_PAGE_FILLED | VP_PAGE_BODY)) != VP_PAGE_FILLED)
+            continue;
+        atomic_fetch_sub(&bare->pages[p].word, VP_PAGE_FILLED);
+        vp_bare_mappings_each(m, bare, p, p + VP_SLOT_PAGES) vp_bare_let_go(pool, m);
+        atomic_fetch_add(&bare->pages[p].word, VP_PAGE_FILLED);
+    }
+    see_over(pool, segment);
+}
+
 /* A block has come to lie in a part of a chunk that nothing else is in: that is replaced, where it is worth it. Until
  * it is free memory the block counts for nothing there. True: it stays, as work on it is not over. */
 static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t page, size_t first, size_t end) {
@@ -131,16 +173,10 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     for (size_t p = from; p < to; p++)
         atomic_fetch_sub(&bare->pages[p].word, 1);
     if (vp_bare_let_go(pool, m)) {
-        /* What it is behind may be an event that nobody has recorded yet. */
-        if (bare->short_of && segment->timeline) {
-            struct vp_fence fence = {0};
-            vp_fence_add_free(pool->mem.timelines, &fence, segment->timeline, true);
-            vp_fence_clear(pool->mem.timelines, &fence);
-        }
         if (bare->short_of)
-            vp_fit_refresh(&pool->mem);
+            see_over(pool, segment);
         const CUdeviceptr addr = m->addr;
-        stays = vp_backing_clear(&pool->mem, m) != 0;
+        stays = clear(pool, m) != 0;
         /* The driver may have failed half way: what is not current any more is no block's. Where it must go it is let
          * go of once: behind a new barrier each time it would wait for what others have queued since, and so for ever.
          */
@@ -148,10 +184,11 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
         if (m && m == m->chunk->current)
             vp_bare_keep(pool, segment, m);
     }
+    size_t single = 0;
     for (size_t p = from; p < to; p++)
-        atomic_fetch_add(&bare->pages[p].word, 1);
+        single += atomic_fetch_add(&bare->pages[p].word, 1) & VP_PAGE_BODY ? 0 : VP_BARE_SINGLE - 1;
     slot->inside += (unsigned char)(to - from);
-    vp_bare_count_used(bare, vp_bare_pinned_in(bare, page));
+    vp_bare_count_used(bare, vp_bare_pinned_in(bare, page) + single);
     return stays;
 }
 
@@ -177,18 +214,18 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     const size_t first = vp_bare_page(bare, addr), end = vp_bare_page(bare, addr + size - 1) + 1;
-    const size_t held = pool->mem.stats.held_bytes;
     bool stays = false;
+    bare->backs = addr;
+    bare->backs_size = size;
     vp_bare_count(pool);
     vp_bare_run_open(bare, addr, size);
     if (size >= VP_BARE_LARGE || bare->short_of) {
         stays |= shed(pool, segment, first, first, end);
         stays |= shed(pool, segment, end - 1, first, end);
     }
+    if (bare->short_of)
+        vacate(pool, segment, first, end);
     int err = back_gaps(pool, addr, size, patient);
-    /* All that was made, and all that went back, by whichever step. */
-    vp_bare_count_held(bare, (pool->mem.stats.held_bytes >> pool->mem.granularity_shift) -
-                                 (held >> pool->mem.granularity_shift));
     return err == -ENOMEM && stays ? -EAGAIN : err;
 }
 
@@ -221,17 +258,9 @@ static bool is_there(const struct vp_bare *bare, CUdeviceptr addr, uint64_t seri
     return segment && segment->whole.serial == serial;
 }
 
-static size_t lacking(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    const size_t end = vp_bare_page(bare, addr + size - 1) + 1;
-    size_t pages = 0;
-    for (size_t p = vp_bare_page(bare, addr); p < end; p++)
-        pages += !(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED);
-    return pages;
-}
-
 /* At its ends what is backed may be exchanged. */
 size_t vp_bare_need(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
-    return lacking(bare, addr, size) + 2 * VP_SLOT_PAGES;
+    return vp_bare_lacking(bare, addr, size) + 2 * VP_SLOT_PAGES;
 }
 
 void vp_bare_give_up(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
@@ -260,7 +289,7 @@ static int back(struct vp_pool *pool, const struct backing *what, bool patient) 
     vp_bare_await(pool);
     if (!is_there(bare, what->addr, what->serial))
         return -ENODEV;
-    const size_t more = lacking(bare, what->addr, what->size) * pool->mem.granularity;
+    const size_t more = vp_bare_lacking(bare, what->addr, what->size) * pool->mem.granularity;
     if (more && !vp_bare_leaves(pool, more))
         return -ENOMEM;
     vp_bare_count(pool);
@@ -280,7 +309,7 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
     int err;
     for (int failed = 0, tries = 0; (err = back(pool, what, patient || !asked)) && err != -ENODEV;) {
         bare->idle_listed = false;
-        bare->short_of |= err == -ENOMEM;
+        bare->short_of += err == -ENOMEM;
         /* What was known of the device is not so any more. */
         if (bare->short_of)
             atomic_store(&bare->bounds, 0);
@@ -302,7 +331,7 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
             break;
         }
     }
-    bare->short_of = false;
+    bare->short_of = 0;
     if (patient && waited)
         bare->fruitless = 0;
     if (waited)

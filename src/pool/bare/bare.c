@@ -173,11 +173,8 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
 /* Blocks that are left in a mapping go with their segment. */
 static void forget_blocks(struct vp_pool *pool, const struct vp_mapping *m) {
     const size_t first = vp_bare_page(pool->bare, m->addr), pages = vp_bare_pages(pool, m->chunk);
-    uint32_t all = 0;
-    for (size_t p = first; p < first + pages; p++)
-        all |= vp_bare_word(pool->bare, p);
-    if (all & VP_PAGE_USED)
-        vp_bare_count_used(pool->bare, -pages);
+    if (vp_bare_words(pool->bare, first, first + pages) & VP_PAGE_USED)
+        vp_bare_count_used(pool->bare, -vp_bare_count_of(pages));
 }
 
 /* What is backed becomes free memory behind the fence, too. It may be mapped at the same place for another segment:

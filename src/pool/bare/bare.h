@@ -34,6 +34,24 @@ enum { VP_BARE_LARGE = 1 << 20 };
  * pages would be won than this. */
 enum { VP_BARE_TIGHT_PERCENT = 35, VP_BARE_WORTH_PAGES = 2 };
 
+/* Single pages that a block may need, wherever it comes to lie: in the slots at its ends others may have a part. A slot
+ * that it fills may have a chunk of its own. */
+enum { VP_BARE_ENDS = 2 * VP_SLOT_PAGES };
+
+/* Pages are counted together with those of them that are, or may be, chunks of their own: these in the upper half. */
+#define VP_BARE_SINGLE ((size_t)1 << 32 | 1)
+static inline size_t vp_bare_all_of(size_t count) {
+    return (uint32_t)count;
+}
+static inline size_t vp_bare_single_of(size_t count) {
+    return count >> 32;
+}
+/* What is left of the one without the other; none of either kind is less than none. */
+static inline size_t vp_bare_less(size_t a, size_t b) {
+    const int64_t all = (int32_t)a - (int64_t)(int32_t)b, single = (int64_t)(a >> 32) - (int64_t)(b >> 32);
+    return (size_t)(single > 0 ? single : 0) << 32 | (size_t)(all > 0 ? all : 0);
+}
+
 /* vp_bare_page.word: how many blocks lie in the page, and what else there is to it. A block that fills a slot is noted
  * in the slot's first page alone. */
 #define VP_PAGE_BLOCKS UINT32_C(0x00ffffff)
@@ -70,6 +88,7 @@ struct vp_bare_run {
     uint32_t left; /* pages of the block that left last from here on, counted one by one; 0: since it broke, none */
     uint32_t last; /* use of it, in the past; 0: not since it was made */
     uint32_t rested, seq; /* as of a page */
+    uint32_t single;      /* pages of it that are chunks of their own */
     bool late;            /* its block left it with no event noted */
 };
 
@@ -133,14 +152,14 @@ struct vp_bare {
     _Atomic uint64_t live;         /* bytes of blocks */
     _Atomic uint64_t peak;         /* most of that and of what else was live */
     _Atomic uint64_t other;        /* what else was live when last looked at */
-    _Atomic size_t used;           /* pages of chunks with blocks in them */
+    _Atomic size_t used;           /* pages of chunks with blocks in them; a count, as below */
     _Atomic unsigned promises;     /* odd: room was made sure of for a block that has yet to come */
     _Atomic unsigned lapsed;       /* so many were followed by another, and no block has come */
     _Atomic uint64_t promised_to;  /* the thread that was the last to be promised any, or to free a block in doubt */
     _Atomic unsigned left;         /* promises, and 1, when a block was freed that may come back: vp_bare_doubt() */
     _Atomic bool has_come;         /* it has, and its thread waits for the library's lock, or for memory: `owed` */
     _Atomic bool held_up;          /* its thread waits for that lock before it has come */
-    _Atomic size_t bounds;         /* so many pages may be used, for which memory is held; 0: not known */
+    _Atomic size_t bounds;         /* so many may be used, for which memory is held; a count; 0: not known */
     size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
     uint64_t counted_until; /* when it is asked again: other processes take from it, too */
     /* Chunks that may be had, the best first. Some may be in use again. */
@@ -149,19 +168,21 @@ struct vp_bare {
         size_t count, next, room;
     } idle[VP_BARE_IDLE_KINDS];
     bool idle_listed;
-    uint32_t idle_at;       /* past.now, when they were listed */
-    uint64_t idle_releases; /* and how many chunks had been released before */
-    size_t idle_bytes;
+    bool idle_unready;        /* since then some were passed over, work on which was not over */
+    uint32_t idle_at;         /* past.now, when they were listed */
+    uint64_t idle_releases;   /* and how many chunks had been released before */
     struct vp_chunk **chunks; /* scratch: room for so many */
     size_t chunk_room;
     bool hoards;            /* the cache keeps many more addresses than it uses */
     bool gives;             /* it was asked to give some back: what it frees now it has use for at once */
     struct vp_fence others; /* work of other streams on blocks that it has yet to see free, while it hoards */
     bool others_unnoted;    /* there may be more of it, from before */
-    bool short_of;       /* a block lacks memory: no chunk is pinned for a part of it any more, whatever that costs */
-    uint64_t not_before; /* no wait for such until then */
-    unsigned fruitless;  /* waits in a row */
-    uint64_t let_go;     /* bytes of large blocks since an event was recorded for them */
+    unsigned short_of; /* so often a block has lacked memory: then it pins no chunk for a part, whatever that costs */
+    CUdeviceptr backs; /* the block that is being backed, and its size */
+    size_t backs_size;
+    uint64_t not_before;     /* no wait for such until then */
+    unsigned fruitless;      /* waits in a row */
+    uint64_t let_go;         /* bytes of large blocks since an event was recorded for them */
     _Atomic uint32_t filled; /* past.now, when chunks last moved; what is pinned moves them without the cache's lock */
     struct vp_bare_unasked unasked[VP_BARE_UNASKED]; /* since room was asked for last; of more nothing is known */
     unsigned unasked_count;
@@ -198,6 +219,10 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
  */
 enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
 
+static inline size_t vp_bare_used_bytes(const struct vp_bare *bare) {
+    return vp_bare_all_of(atomic_load_explicit(&bare->used, memory_order_relaxed)) << bare->pool->mem.granularity_shift;
+}
+
 /* The pages that it touches must be held; for the rest the device may be counted on. What would be left of a large one,
  * up to a MiB, stays with it: a page more, where pages are of the usual size. */
 static inline size_t vp_bare_touched(const struct vp_bare *bare, size_t size) {
@@ -208,9 +233,12 @@ bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages);
 
 static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed), touched = vp_bare_touched(bare, size),
-                 bounds = atomic_load(&bare->bounds);
-    return used + touched + VP_BARE_ROOM_PAGES <= bounds ||
-           (used + touched <= bounds && vp_bare_counts_on(bare, used + touched + VP_BARE_ROOM_PAGES - bounds));
+                 bounds = atomic_load(&bare->bounds), all = vp_bare_all_of(used) + touched;
+    const size_t ends = touched < VP_BARE_ENDS ? touched : VP_BARE_ENDS, most = vp_bare_all_of(bounds);
+    const size_t single = vp_bare_single_of(used) + ends, singles = vp_bare_single_of(bounds);
+    const size_t lacks = (single > singles ? single - singles : 0) +
+                         (all + VP_BARE_ROOM_PAGES > most ? all + VP_BARE_ROOM_PAGES - most : 0);
+    return !lacks || (all <= most && vp_bare_counts_on(bare, lacks));
 }
 /* Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then
  * looked whether there is room; others first make that unsure, and then look whether something was promised. One of the
@@ -332,6 +360,9 @@ bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
 
 /* ---- idle.c ---- */
 
+/* A list of anonymous memory with room for so many entries of that size; what was in it is lost. NULL: there is none.
+ */
+void *vp_bare_grow(void *list, size_t *room, size_t least, size_t size);
 /* Lists what is idle, unless that is known. What is listed may be in use again, but is there. False: there is no memory
  * for the lists. */
 bool vp_bare_know_idle(struct vp_pool *pool);
@@ -339,9 +370,14 @@ bool vp_bare_know_idle(struct vp_pool *pool);
 bool vp_bare_better(const struct vp_bare_idle *a, const struct vp_bare_idle *b);
 /* Is no block in it? `*used`: some are. Neither: it is pinned. */
 bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used);
-/* Pages that are held, and that a block may have: by a look at all. And is so much held as is said that may be used? */
+/* Pages that are held, and that a block may have as they are, counted by a look at all. And is so much held as is said
+ * that may be used? */
 size_t vp_bare_idle_pages(const struct vp_pool *pool);
 bool vp_bare_check_room(const struct vp_pool *pool, FILE *out);
+/* Pages of a block without memory. And may a chunk of so many pages go back to the device, from which another process
+ * may have it first? The block that is being backed has what it lacks without it. */
+size_t vp_bare_lacking(const struct vp_bare *bare, CUdeviceptr addr, size_t size);
+bool vp_bare_may_go(const struct vp_pool *pool, size_t pages);
 /* So many bytes are held before chunks move, rather than more are created. */
 size_t vp_bare_cap(const struct vp_pool *pool);
 /* Is memory so short that a chunk, `n` pages of which a block does not need, is to be replaced by smaller ones? */
@@ -353,12 +389,15 @@ bool vp_bare_loses(const struct vp_pool *pool, size_t n);
 
 /* A mapping that is current and free is backed from now on, for a segment. 0 or -ENOMEM. */
 int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m);
-/* So many pages more, or fewer, lie in chunks with blocks. */
+/* So many pages more, or fewer, lie in chunks with blocks. These are counts. */
 void vp_bare_count_used(struct vp_bare *bare, size_t pages);
 /* All of them, with both locks, where that is due. */
 void vp_bare_count_anew(struct vp_bare *bare);
 /* So many pages more, or fewer, may be used; if it is known how many those are. With the lock. */
 void vp_bare_count_held(struct vp_bare *bare, size_t pages);
+static inline size_t vp_bare_count_of(size_t pages) {
+    return pages == 1 ? VP_BARE_SINGLE : pages;
+}
 /* Pages without a block in the slot of a page, if its chunk is of one slot and has blocks. */
 size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
 
@@ -452,6 +491,13 @@ static inline uint32_t vp_bare_word(const struct vp_bare *bare, size_t page) {
     const struct vp_bare_run *run = vp_bare_run_of(bare, page);
     return atomic_load(&bare->pages[page].word) | (atomic_load(&bare->pages[head].word) & VP_PAGE_FILLED) |
            (run && atomic_load(&run->word) & VP_RUN_USED ? VP_PAGE_FILLED : 0);
+}
+
+static inline uint32_t vp_bare_words(const struct vp_bare *bare, size_t first, size_t end) {
+    uint32_t all = 0;
+    for (size_t p = first; p < end; p++)
+        all |= vp_bare_word(bare, p);
+    return all;
 }
 
 /* Does another segment's memory still lie there, whose fence counts? */

@@ -7,9 +7,6 @@
  * cache hears that there is no memory, gives back all segments without a block, as it does in earnest, and asks again.
  * The next segment lies where they were, with the memory that is still mapped there.
  *
- * On 30 steps of a training with random lengths this halves the driver's time, and takes it to an eighth in the last
- * third, for 80 such refusals; asked from the beginning, programs that repeat themselves would never come to rest.
- *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/bare/bare.h"

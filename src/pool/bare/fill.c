@@ -10,17 +10,11 @@
  * replaced by single pages as the block comes, if that wins two at least; sooner where a slot lost some the last time
  * that memory was nearly used up, and where the rest lies beyond the segment.
  *
- * On recorded training and generation (scripts/bench --sim prints the frontier): slots of 10 MiB take a twentieth less,
- * and hold up to 0.4 % more; those of 16 MiB hold more than 1.02 of what is alive where blocks are small beside them,
- * and more sizes than two cost more in chunks of the wrong size than they save. Not to look at the old mappings of a
- * chunk costs a fifth in later rounds.
- *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/bare/bare.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 /* ---- one chunk ---- */
 
@@ -41,6 +35,7 @@ static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
         return false;
     bool ready = vp_chunk_usable(&f->pool->mem, chunk, &f->req, VP_USE_READY);
     f->unready |= !ready;
+    f->pool->bare->idle_unready |= !ready;
     return ready;
 }
 
@@ -65,35 +60,37 @@ static bool give_back(struct filling *f, enum vp_bare_kind kind) {
     if (bare->idle[kind].next == bare->idle[kind].count)
         return false;
     struct vp_chunk *chunk = bare->idle[kind].list[bare->idle[kind].next++].chunk;
-    const size_t size = chunk->size;
     if (!obtainable(f, chunk))
         return false;
+    const size_t pages = vp_bare_pages(f->pool, chunk);
     const bool given = vp_chunk_give_back(&f->pool->mem, chunk);
     f->unready |= !given;
-    if (given) {
-        bare->idle_releases++;
-        bare->idle_bytes -= size < bare->idle_bytes ? size : bare->idle_bytes;
-    }
+    bare->idle_unready |= !given;
+    bare->idle_releases += given;
+    if (given && kind != VP_BARE_OTHERS) /* those count for nothing */
+        vp_bare_count_held(bare, -vp_bare_count_of(pages));
     return given;
 }
 
-/* Gives one idle chunk back: of those of other sizes, then of that kind which is needed later. False: there is none. */
-static bool release_one(struct filling *f) {
+/* Gives one idle chunk of these kinds back, if it may go: of those of other sizes, then of that kind which is needed
+ * later. Its kind; -1: there is none. */
+static int release_one(struct filling *f, unsigned kinds, bool promised) {
     struct vp_bare *bare = f->pool->bare;
     while (vp_bare_know_idle(f->pool)) {
         int best = -1;
         for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
-            if (bare->idle[k].next < bare->idle[k].count &&
+            if (kinds >> k & 1 && bare->idle[k].next < bare->idle[k].count &&
                 (best < 0 || k == VP_BARE_OTHERS ||
                  vp_bare_better(&bare->idle[k].list[bare->idle[k].next],
                                 &bare->idle[best].list[bare->idle[best].next])))
                 best = k;
-        if (best < 0)
-            return false;
+        if (best < 0 ||
+            (promised && best != VP_BARE_OTHERS && !vp_bare_may_go(f->pool, best == VP_BARE_PAGES ? 1 : VP_SLOT_PAGES)))
+            return -1;
         if (give_back(f, (enum vp_bare_kind)best))
-            return true;
+            return best;
     }
-    return false;
+    return -1;
 }
 
 /* The best chunk of that kind that is idle still; NULL: none. */
@@ -120,15 +117,18 @@ static bool break_body(struct filling *f) {
     if (!vp_bare_know_idle(f->pool))
         return false;
     const struct vp_bare_idle *page = first_idle(f, VP_BARE_PAGES), *body = first_idle(f, VP_BARE_BODIES);
-    return page && body && is_sooner(page, body, f->pool->bare->past.now) && give_back(f, VP_BARE_BODIES);
+    return page && body && is_sooner(page, body, f->pool->bare->past.now) && vp_bare_may_go(f->pool, VP_SLOT_PAGES) &&
+           give_back(f, VP_BARE_BODIES);
 }
 
 static int create(struct filling *f, size_t size, struct vp_chunk **out) {
     int err = f->exhausted && size >= f->exhausted ? -ENOMEM : vp_chunk_create(&f->pool->mem, size, false, out);
     if (err == -ENOMEM && (!f->exhausted || size < f->exhausted))
         f->exhausted = size;
-    if (!err)
+    if (!err) {
         vp_chunk_spare(&f->pool->mem, *out, true);
+        vp_bare_count_held(f->pool->bare, vp_bare_count_of(vp_bare_pages(f->pool, *out)));
+    }
     return err;
 }
 
@@ -142,13 +142,12 @@ static struct vp_chunk *take_spare(struct filling *f, size_t size) {
 
 /* Gives a spare body back, so that single pages may be created. */
 static bool break_spare(struct filling *f) {
-    struct vp_chunk *chunk;
-    vp_list_each(chunk, &f->pool->mem.spares, link)
-        if (chunk->size > f->pool->mem.granularity && chunk->mark != f->mark) {
-            vp_chunk_destroy(&f->pool->mem, chunk);
-            return true;
-        }
-    return false;
+    struct vp_chunk *chunk = take_spare(f, (size_t)VP_SLOT_PAGES << f->pool->mem.granularity_shift);
+    if (!chunk)
+        return false;
+    vp_chunk_destroy(&f->pool->mem, chunk);
+    vp_bare_count_held(f->pool->bare, -(size_t)VP_SLOT_PAGES);
+    return true;
 }
 
 /* A chunk for `pages` pages. What was created is among the spares. 0; -EAGAIN, -ENOMEM, -EIO. */
@@ -167,30 +166,17 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
     }
     if (err != -ENOMEM || (*out = take_idle(f, kind)))
         return err == -ENOMEM ? 0 : err;
-    while (mem->stats.held_bytes + size > cap && release_one(f))
+    while (mem->stats.held_bytes + size > cap && release_one(f, ~0U, true) >= 0)
         f->exhausted = 0;
     if (patient && f->unready && mem->stats.held_bytes + size > cap)
         return -EAGAIN;
-    while ((err = create(f, size, out)) == -ENOMEM && (release_one(f) || (pages == 1 && break_spare(f))))
+    while ((err = create(f, size, out)) == -ENOMEM &&
+           (release_one(f, ~0U, true) >= 0 || (pages == 1 && vp_bare_may_go(f->pool, VP_SLOT_PAGES) && break_spare(f))))
         f->exhausted = 0;
     return err;
 }
 
 /* ---- a gap ---- */
-
-/* Room for so many chunks; NULL: there is no memory. */
-static struct vp_chunk **chunk_list(struct vp_bare *bare, size_t n) {
-    if (n <= bare->chunk_room)
-        return bare->chunks;
-    size_t room = n + n / 2 + 512;
-    void *list = mmap(NULL, room * sizeof *bare->chunks, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (list == MAP_FAILED)
-        return NULL;
-    if (bare->chunks)
-        munmap(bare->chunks, bare->chunk_room * sizeof *bare->chunks);
-    bare->chunk_room = room;
-    return bare->chunks = list;
-}
 
 static int gather(struct filling *f, size_t first, size_t end, bool body, bool patient, struct vp_chunk **chunks,
                   size_t *count) {
@@ -199,8 +185,8 @@ static int gather(struct filling *f, size_t first, size_t end, bool body, bool p
     for (size_t p = first; p < end && !err;) {
         size_t pages = whole && p % VP_SLOT_PAGES == 0 && p + VP_SLOT_PAGES <= end ? VP_SLOT_PAGES : 1;
         err = find_chunk(f, pages, patient, &chunks[*count]);
-        if (err == -ENOMEM && pages > 1) {
-            /* Single pages may still be had. */
+        if (err == -ENOMEM && pages > 1 && !(f->unready && f->pool->bare->short_of)) {
+            /* Single pages may still be had, unless they are too few. */
             whole = false;
             err = 0;
         } else if (!err) {
@@ -208,7 +194,7 @@ static int gather(struct filling *f, size_t first, size_t end, bool body, bool p
             p += pages;
         }
     }
-    return err == -ENOMEM && f->unready ? -EAGAIN : err;
+    return err == -ENOMEM && f->pool->bare->idle_unready ? -EAGAIN : err;
 }
 
 int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
@@ -216,9 +202,10 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
     struct vp_bare *bare = pool->bare;
     struct vp_memory *mem = &pool->mem;
     struct filling f = {.pool = pool, .req = {.timeline = segment->timeline}, .mark = ++mem->marks};
-    struct vp_chunk **chunks = chunk_list(bare, end - first);
     struct vp_mapping *m;
     size_t count = 0;
+    struct vp_chunk **chunks = bare->chunks = vp_bare_grow(bare->chunks, &bare->chunk_room, end - first,
+                                                           sizeof *chunks);
     if (!chunks)
         return -ENOMEM;
     bool body = size >= (size_t)VP_SLOT_PAGES << mem->granularity_shift;
@@ -256,12 +243,10 @@ static size_t creatable(const struct vp_pool *pool) {
 }
 
 bool vp_bare_leaves(const struct vp_pool *pool, size_t bytes) {
-    return !vp_bare_lacks(pool) || (vp_bare_idle_pages(pool) << pool->mem.granularity_shift) + creatable(pool) >=
-                                       (pool->bare->owed << pool->mem.granularity_shift) + bytes;
+    return !vp_bare_lacks(pool) ||
+           (vp_bare_all_of(vp_bare_idle_pages(pool)) << pool->mem.granularity_shift) + creatable(pool) >=
+               (pool->bare->owed << pool->mem.granularity_shift) + bytes;
 }
-
-/* Pages beyond a block's own that it may take: those at its edges, and where it pins chunks for a part. */
-enum { ROOM_PAGES = VP_BARE_ROOM_PAGES };
 
 /*
  * Bytes that a block may take. Where memory is short that is what it touches, and a page more. A small one lies in a
@@ -276,7 +261,7 @@ static size_t needed(const struct vp_pool *pool, size_t size, bool pressed) {
         return SIZE_MAX / 2;
     const size_t own = vp_round_up(size, page);
     if (!pressed)
-        return own + ROOM_PAGES * page;
+        return own + VP_BARE_ROOM_PAGES * page;
     return own + (size > VP_BARE_LARGE ? 2 * page : page < SMALL_SEGMENT ? page : 0);
 }
 
@@ -301,65 +286,73 @@ bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages) {
     return !config->now || config->now() < bare->counted_until;
 }
 
-/* Held, and in no chunk with blocks, as far as is known. */
-static size_t there_of(const struct vp_pool *pool) {
-    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed),
-                 bounds = atomic_load(&pool->bare->bounds);
-    return bounds > used ? (bounds - used) << pool->mem.granularity_shift : 0;
-}
+/* What a block is promised: so many pages, and single ones among them. */
+struct room {
+    size_t least, there; /* counts */
+    bool bodies;         /* it is large enough for some */
+    bool counts;         /* the device has so much more that single ones may be counted on it, for a moment */
+};
 
-/* The same, by a look at all that is idle. */
-static bool look_there(struct vp_pool *pool, size_t *there) {
-    const struct vp_chunk *chunk;
-    pool->bare->idle_listed = false;
-    if (!vp_bare_know_idle(pool))
-        return false;
-    *there = pool->bare->idle_bytes;
-    vp_list_each(chunk, &pool->mem.spares, link)
-        *there += chunk->size;
-    return true;
-}
-
-/* Single pages that may be had. */
-static size_t singles_of(const struct vp_pool *pool) {
-    const struct vp_chunk *chunk;
-    size_t single = pool->bare->idle[VP_BARE_PAGES].count;
-    vp_list_each(chunk, &pool->mem.spares, link)
-        single += chunk->size == pool->mem.granularity;
-    return single;
+/*
+ * Makes what is lacking. What must go back for it goes now, before anything is promised: another process may have it
+ * first, and then nothing more goes. What may be counted on the device costs no more than is held anyway.
+ */
+static int make_there(struct filling *f, struct room *room) {
+    const size_t page = f->pool->mem.granularity;
+    struct vp_chunk *chunk;
+    bool went = false;
+    for (size_t lacks; (lacks = vp_bare_less(room->least, room->there));) {
+        const size_t all = vp_bare_all_of(lacks);
+        const bool whole = room->bodies && all >= VP_SLOT_PAGES + vp_bare_single_of(lacks) &&
+                           (room->counts || vp_bare_single_of(room->there) >= VP_BARE_ROOM_PAGES);
+        const bool spares = !all && room->counts && f->pool->mem.stats.held_bytes >= vp_bare_cap(f->pool);
+        const bool looks = !went && (!spares || (f->pool->bare->idle_listed && !f->pool->ahead));
+        int err = spares && !went ? -ENOMEM : create(f, (whole ? VP_SLOT_PAGES : 1) * page, &chunk);
+        if (err == -ENOMEM && whole)
+            err = create(f, page, &chunk);
+        const int kind = err == -ENOMEM && looks ? release_one(f, 1 << VP_BARE_OTHERS | !all << VP_BARE_BODIES, false)
+                                                 : -1;
+        if (err && kind < 0 && !(err == -ENOMEM && looks && !all && break_spare(f)))
+            return spares ? 0 : err;
+        if (!err)
+            room->there += vp_bare_count_of(vp_bare_pages(f->pool, chunk));
+        else if (kind != VP_BARE_OTHERS)
+            room->there = vp_bare_less(room->there, VP_SLOT_PAGES);
+        f->exhausted = err ? 0 : f->exhausted;
+        went = err;
+    }
+    return 0;
 }
 
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {
     struct vp_bare *bare = vp_bare_of(pool);
     struct filling f = {.pool = pool, .req = {.timeline = timeline}, .mark = ++pool->mem.marks};
-    const size_t page = pool->mem.granularity, body = VP_SLOT_PAGES * page, need = needed(pool, size, pressed);
-    if (!bare)
+    const unsigned shift = pool->mem.granularity_shift;
+    const size_t need = needed(pool, size, pressed) >> shift;
+    if (!bare || need > INT32_MAX)
         return -ENOMEM;
     vp_bare_count(pool);
     vp_bare_count_anew(bare);
-    const size_t fresh = creatable(pool), counted = fresh / DEVICE_SHARE, sure = fresh - counted;
-    size_t there = there_of(pool), least = size < need ? vp_bare_touched(bare, size) * page : need;
-    if ((there < least || there + sure < need) && !look_there(pool, &there))
-        return -ENOMEM;
+    const size_t fresh = creatable(pool) >> shift, counted = fresh / DEVICE_SHARE, sure = fresh - counted;
+    struct room room = {.there = vp_bare_less(atomic_load(&bare->bounds), atomic_load(&bare->used)),
+                        .bodies = size >> shift >= VP_SLOT_PAGES};
+    size_t least = size < need << shift ? vp_bare_touched(bare, size) : need;
+    if (vp_bare_all_of(room.there) < least || vp_bare_all_of(room.there) + sure < need) {
+        bare->idle_listed = false;
+        room.there = vp_bare_idle_pages(pool);
+    }
     /* Memory is short: only what is held is certain, for this block alone. */
-    const bool is_short = there + sure < need;
+    const bool is_short = vp_bare_all_of(room.there) + sure < need;
     if (is_short || least > need)
         least = need;
     else if (need > counted && need - counted > least)
         least = need - counted;
-    size_t single = singles_of(pool);
-    struct vp_chunk *chunk;
-    int err = 0;
-    while (there < least && !err) {
-        bool whole = least - there >= body && size >= body && (single >= ROOM_PAGES || !is_short);
-        size_t want = whole ? body : page;
-        err = create(&f, want, &chunk);
-        there += err ? 0 : want;
-        single += want == page;
-    }
-    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
-    bare->counted = counted >> pool->mem.granularity_shift;
+    room.least = least | (least < VP_BARE_ENDS ? least : VP_BARE_ENDS) << 32;
+    room.counts = !is_short && counted >= VP_BARE_ENDS;
+    int err = make_there(&f, &room);
+    bare->counted = counted;
     bare->counted_until = pool->config.now ? pool->config.now() + COUNTED_NS : 0;
-    atomic_store(&bare->bounds, is_short || err ? 0 : used + (there >> pool->mem.granularity_shift));
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
+    atomic_store(&bare->bounds, is_short || err ? 0 : used + room.there);
     return err;
 }

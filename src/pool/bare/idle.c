@@ -43,12 +43,16 @@ bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, b
         const struct vp_region *r = vp_region_at(&pool->mem, addr);
         return r->state == VP_FREE && vp_region_end(r) >= addr + chunk->size;
     }
-    uint32_t all = 0;
-    for (size_t p = vp_bare_page(bare, addr), end = p + vp_bare_pages(pool, chunk); p < end; p++)
-        all |= vp_bare_word(bare, p);
+    const size_t first = vp_bare_page(bare, addr);
+    const uint32_t all = vp_bare_words(bare, first, first + vp_bare_pages(pool, chunk));
     *used = all & VP_PAGE_USED;
     const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
+}
+
+static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    size_t pages = vp_bare_pages(pool, chunk);
+    return pages == VP_SLOT_PAGES ? VP_BARE_BODIES : pages == 1 ? VP_BARE_PAGES : VP_BARE_OTHERS;
 }
 
 size_t vp_bare_idle_pages(const struct vp_pool *pool) {
@@ -56,19 +60,39 @@ size_t vp_bare_idle_pages(const struct vp_pool *pool) {
     size_t pages = 0;
     bool used;
     vp_list_each(chunk, &pool->mem.chunks, link)
-        if (!chunk->exported && vp_bare_is_idle(pool, chunk, &used))
-            pages += vp_bare_pages(pool, chunk);
+        if (!chunk->exported && kind_of(pool, chunk) != VP_BARE_OTHERS && vp_bare_is_idle(pool, chunk, &used))
+            pages += vp_bare_count_of(vp_bare_pages(pool, chunk));
     vp_list_each(chunk, &pool->mem.spares, link)
-        pages += vp_bare_pages(pool, chunk);
+        pages += vp_bare_count_of(vp_bare_pages(pool, chunk));
     return pages;
+}
+
+size_t vp_bare_lacking(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
+    const size_t end = vp_bare_page(bare, addr + size - 1) + 1;
+    size_t pages = 0;
+    for (size_t p = vp_bare_page(bare, addr); p < end; p++)
+        pages += !(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED);
+    return pages;
+}
+
+bool vp_bare_may_go(const struct vp_pool *pool, size_t pages) {
+    const struct vp_bare *bare = pool->bare;
+    const size_t bounds = atomic_load(&bare->bounds), used = atomic_load_explicit(&bare->used, memory_order_relaxed);
+    if (bare->pins || bare->short_of > 1 || vp_bare_doubts(bare, &bare->left))
+        return true;
+    /* What it lacks counts as used, and as single, until it has it. */
+    const size_t lacks = vp_bare_lacking(bare, bare->backs, bare->backs_size);
+    const size_t idle = bounds ? vp_bare_less(bounds + lacks * VP_BARE_SINGLE, used) : vp_bare_idle_pages(pool);
+    return vp_bare_all_of(idle) >= lacks + pages &&
+           (pages > 1 || vp_bare_single_of(idle) > (lacks < VP_BARE_ENDS ? lacks : VP_BARE_ENDS));
 }
 
 bool vp_bare_check_room(const struct vp_pool *pool, FILE *out) {
     const struct vp_bare *bare = pool->bare;
     const size_t bounds = bare ? atomic_load(&bare->bounds) : 0;
-    if (!bounds || bounds <= atomic_load(&bare->used) + vp_bare_idle_pages(pool))
+    if (!bounds || !vp_bare_less(bounds, atomic_load(&bare->used) + vp_bare_idle_pages(pool)))
         return true;
-    vp_memory_breach(out, "pages that may be used are held", NULL);
+    vp_memory_breach(out, "pages that may be used are held, and single ones among them", NULL);
     return false;
 }
 
@@ -145,29 +169,17 @@ static bool is_worse(const void *a, const void *b, const void *ctx) {
     return vp_bare_better(b, a);
 }
 
-static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
-    size_t pages = vp_bare_pages(pool, chunk);
-    return pages == VP_SLOT_PAGES ? VP_BARE_BODIES : pages == 1 ? VP_BARE_PAGES : VP_BARE_OTHERS;
-}
-
-/* Room for every chunk in each list. */
-static bool make_lists(struct vp_pool *pool) {
-    struct vp_bare *bare = pool->bare;
-    size_t room = pool->mem.chunk_count + pool->mem.chunk_count / 4 + 512;
-    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++) {
-        bare->idle[k].count = bare->idle[k].next = 0;
-        if (bare->idle[k].room >= pool->mem.chunk_count)
-            continue;
-        void *list = mmap(NULL, room * sizeof(struct vp_bare_idle), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                          -1, 0);
-        if (list == MAP_FAILED)
-            return false;
-        if (bare->idle[k].list)
-            munmap(bare->idle[k].list, bare->idle[k].room * sizeof(struct vp_bare_idle));
-        bare->idle[k].list = list;
-        bare->idle[k].room = room;
-    }
-    return true;
+void *vp_bare_grow(void *list, size_t *room, size_t least, size_t size) {
+    if (list && *room >= least)
+        return list;
+    if (list)
+        munmap(list, *room * size);
+    *room = least + least / 2 + 512;
+    list = mmap(NULL, *room * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (list != MAP_FAILED)
+        return list;
+    *room = 0;
+    return NULL;
 }
 
 /* A chunk in use, while memory is nearly used up: where a part of it is under no block, that will be remembered. */
@@ -184,17 +196,19 @@ static void note_loss(const struct vp_pool *pool, const struct vp_chunk *chunk) 
 static bool list_idle(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
     struct vp_chunk *chunk;
-    if (!make_lists(pool))
-        return false;
-    bare->idle_bytes = 0;
-    const size_t in_use = atomic_load_explicit(&bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
-    const bool near = in_use > pool->mem.stats.peak_live_bytes / 100 * NEAR_PERCENT;
+    for (int k = 0; k < VP_BARE_IDLE_KINDS; k++) {
+        bare->idle[k].count = bare->idle[k].next = 0;
+        bare->idle[k].list = vp_bare_grow(bare->idle[k].list, &bare->idle[k].room, pool->mem.chunk_count,
+                                          sizeof *bare->idle[k].list);
+        if (!bare->idle[k].list)
+            return false;
+    }
+    const bool near = vp_bare_used_bytes(bare) > pool->mem.stats.peak_live_bytes / 100 * NEAR_PERCENT;
     vp_list_each(chunk, &pool->mem.chunks, link) {
         bool used;
         if (vp_bare_is_idle(pool, chunk, &used) && !chunk->exported) {
             enum vp_bare_kind kind = kind_of(pool, chunk);
             bare->idle[kind].list[bare->idle[kind].count++] = describe(pool, chunk);
-            bare->idle_bytes += chunk->size;
         } else if (used && near && kind_of(pool, chunk) == VP_BARE_BODIES) {
             note_loss(pool, chunk);
         }
@@ -206,6 +220,7 @@ static bool list_idle(struct vp_pool *pool) {
     atomic_store(&bare->loss_most, share(pool, LOSS_SHARE));
     bare->idle_at = bare->past.now;
     bare->idle_releases = pool->mem.stats.calls.release;
+    bare->idle_unready = false;
     return bare->idle_listed = true;
 }
 
@@ -219,7 +234,7 @@ bool vp_bare_know_idle(struct vp_pool *pool) {
 
 /* Bytes that are held under no block, beside blocks. */
 static size_t lost(const struct vp_pool *pool) {
-    const size_t used = atomic_load_explicit(&pool->bare->used, memory_order_relaxed) << pool->mem.granularity_shift;
+    const size_t used = vp_bare_used_bytes(pool->bare);
     return used > pool->mem.bare_live ? used - pool->mem.bare_live : 0;
 }
 

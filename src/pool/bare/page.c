@@ -79,7 +79,7 @@ static void count_live(struct vp_bare *bare, size_t page, uint64_t size, bool us
 
 /* Is so much lost in chunks that are pinned for a part that some may be worth replacing? */
 static bool much_lost(const struct vp_bare *bare) {
-    size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) << bare->pool->mem.granularity_shift;
+    size_t used = vp_bare_used_bytes(bare);
     size_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
     const uint64_t all = live + atomic_load_explicit(&bare->other, memory_order_relaxed);
     if (all <= atomic_load_explicit(&bare->peak, memory_order_relaxed) / 100 * VP_BARE_TIGHT_PERCENT)
@@ -92,9 +92,8 @@ static bool lossy_around(const struct vp_bare *bare, const struct vp_bare_extent
     if (!(x->head_shared && atomic_load_explicit(&bare->slots[x->head].lossy, memory_order_relaxed)) &&
         !(x->tail_shared && atomic_load_explicit(&bare->slots[x->tail].lossy, memory_order_relaxed)))
         return false;
-    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed) << bare->pool->mem.granularity_shift;
-    return used > atomic_load_explicit(&bare->live, memory_order_relaxed) +
-                      atomic_load_explicit(&bare->loss_most, memory_order_relaxed);
+    return vp_bare_used_bytes(bare) > atomic_load_explicit(&bare->live, memory_order_relaxed) +
+                                          atomic_load_explicit(&bare->loss_most, memory_order_relaxed);
 }
 
 void vp_bare_count_used(struct vp_bare *bare, size_t pages) {
@@ -103,9 +102,9 @@ void vp_bare_count_used(struct vp_bare *bare, size_t pages) {
 }
 
 void vp_bare_count_held(struct vp_bare *bare, size_t pages) {
-    const size_t bounds = atomic_load(&bare->bounds);
-    if (bounds)
-        atomic_store(&bare->bounds, (ptrdiff_t)(bounds + pages) > 0 ? bounds + pages : 0);
+    const size_t bounds = atomic_load(&bare->bounds), sum = bounds + pages;
+    if (bounds) /* unless one of the two is less than none */
+        atomic_store(&bare->bounds, sum & ((size_t)1 << 63 | (size_t)1 << 31) ? 0 : sum);
 }
 
 static bool is_wider(const struct vp_bare *bare, size_t page) {
@@ -132,7 +131,7 @@ void vp_bare_count_anew(struct vp_bare *bare) {
         for (size_t slot = vp_bare_page(bare, segment->whole.addr); slot < end; slot += VP_SLOT_PAGES) {
             size_t used = 0;
             for (size_t p = slot; p < slot + VP_SLOT_PAGES; p++)
-                used += (vp_bare_word(bare, p) & VP_PAGE_USED) != 0;
+                used += vp_bare_word(bare, p) & VP_PAGE_USED ? VP_BARE_SINGLE : 0;
             all += used && is_wider(bare, slot) ? VP_SLOT_PAGES : used;
         }
     }
@@ -161,11 +160,16 @@ static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
     return all;
 }
 
+/* A page in use, by its word. */
+static inline size_t count_as(uint32_t word) {
+    return word & VP_PAGE_BODY ? 1 : VP_BARE_SINGLE;
+}
+
 /* A block comes into a page: its word before. */
 static inline uint32_t enter_page(struct vp_bare *bare, size_t page, size_t *used) {
     const uint32_t word = atomic_fetch_add(&bare->pages[page].word, 1);
     const bool empty = !(word & VP_PAGE_BLOCKS);
-    *used += empty;
+    *used += empty ? count_as(word) : 0;
     bare->slots[page / VP_SLOT_PAGES].inside += empty;
     return word;
 }
@@ -176,8 +180,9 @@ static uint32_t enter_pages(struct vp_bare *bare, const struct vp_bare_extent *x
     for (size_t p = x->first, stop; p < x->end; p = stop) {
         stop = slot_end(p, x->end);
         if (stop - p == VP_SLOT_PAGES && vp_bare_fills(x, p / VP_SLOT_PAGES)) {
-            all &= fill_slot(bare, p);
-            *used += VP_SLOT_PAGES;
+            const uint32_t word = fill_slot(bare, p);
+            all &= word;
+            *used += VP_SLOT_PAGES * count_as(word);
             continue;
         }
         for (; p < stop; p++)
@@ -209,7 +214,7 @@ static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct v
     uint32_t word = (uint32_t)(x->stop - x->whole) | VP_RUN_WHOLE;
     if (!run || !atomic_compare_exchange_strong(&run->word, &word, word | VP_RUN_USED))
         return NULL;
-    *used += x->stop - x->whole;
+    *used += x->stop - x->whole + ((size_t)run->single << 32);
     bare->slots[x->head].inside += x->head_shared ? run_in(x, x->head) : 0;
     bare->slots[x->tail].inside += x->tail_shared ? run_in(x, x->tail) : 0;
     if (x->first < x->whole)
@@ -251,17 +256,18 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     return all;
 }
 
-/* A block leaves a page, which is then empty, if true; `seq`: the stream's next event. */
-static inline bool leave_page(struct vp_bare *bare, size_t at, uint32_t seq) {
+/* A block leaves a page: what is then empty; `seq`: the stream's next event. */
+static inline size_t leave_page(struct vp_bare *bare, size_t at, uint32_t seq) {
     struct vp_bare_page *page = &bare->pages[at];
     if (!(atomic_load_explicit(&page->word, memory_order_relaxed) & VP_PAGE_BLOCKS))
-        return false;
+        return 0;
     page->seq = seq;
-    if ((atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel) & VP_PAGE_BLOCKS) != 1)
-        return false;
+    const uint32_t word = atomic_fetch_sub_explicit(&page->word, 1, memory_order_acq_rel);
+    if ((word & VP_PAGE_BLOCKS) != 1)
+        return 0;
     bare->slots[at / VP_SLOT_PAGES].inside--;
     page->rested = bare->past.now;
-    return true;
+    return count_as(word);
 }
 
 /* The block that fills a slot leaves it. */
@@ -272,8 +278,7 @@ static inline size_t leave_slot(struct vp_bare *bare, size_t head, uint32_t seq)
     slot->seq = seq;
     slot->late = !seq;
     slot->rested = bare->past.now;
-    atomic_fetch_sub(&bare->pages[head].word, VP_PAGE_FILLED);
-    return VP_SLOT_PAGES;
+    return VP_SLOT_PAGES * count_as(atomic_fetch_sub(&bare->pages[head].word, VP_PAGE_FILLED));
 }
 
 static size_t leave_one_by_one(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
@@ -293,11 +298,11 @@ static size_t leave_one_by_one(struct vp_bare *bare, const struct vp_bare_extent
 /* As one, where the block is a run, with the pages beside it. */
 static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, const struct vp_bare_extent *x,
                                uint32_t seq) {
-    size_t empty = x->stop - x->whole;
+    size_t empty = x->stop - x->whole + ((size_t)run->single << 32);
     run->seq = seq;
     run->late = !seq;
     run->rested = bare->past.now;
-    atomic_store_explicit(&run->word, (uint32_t)empty | VP_RUN_WHOLE, memory_order_release);
+    atomic_store_explicit(&run->word, (uint32_t)(x->stop - x->whole) | VP_RUN_WHOLE, memory_order_release);
     bare->slots[x->head].inside -= x->head_shared ? run_in(x, x->head) : 0;
     bare->slots[x->tail].inside -= x->tail_shared ? run_in(x, x->tail) : 0;
     if (x->first < x->whole)
@@ -369,10 +374,7 @@ bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *seg
 
 /* Is a page pinned in the slots that a block lies in? */
 static bool is_pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
-    uint32_t all = 0;
-    for (size_t p = x->head * VP_SLOT_PAGES; p < (x->tail + 1) * VP_SLOT_PAGES; p++)
-        all |= atomic_load(&bare->pages[p].word);
-    return all & VP_PAGE_PINNED;
+    return vp_bare_words(bare, x->head * VP_SLOT_PAGES, (x->tail + 1) * VP_SLOT_PAGES) & VP_PAGE_PINNED;
 }
 
 bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier) {
@@ -436,6 +438,13 @@ static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next)
     return run_ago < least ? run_ago : least;
 }
 
+/* They are backed as they were. A block that came meanwhile has counted them otherwise. */
+static void restore(struct vp_bare *bare, size_t first, size_t end, uint32_t flags) {
+    for (size_t p = first; p < end; p++)
+        atomic_fetch_or(&bare->pages[p].word, VP_PAGE_BACKED | (flags & VP_PAGE_BODY));
+    bare->counts_anew |= end > first;
+}
+
 /* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
  * events of the stream ago the last block left them. False: one is in use, or pinned. */
 static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, size_t first, size_t end, uint32_t next,
@@ -450,7 +459,7 @@ static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, s
     while (ours && p < end) {
         uint32_t word = atomic_load(&bare->pages[p].word);
         ours = word & VP_PAGE_BACKED && !(word & (VP_PAGE_USED | VP_PAGE_PINNED)) && vp_bare_run_break(bare, p) &&
-               atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~VP_PAGE_BACKED);
+               atomic_compare_exchange_strong(&bare->pages[p].word, &word, word & ~(VP_PAGE_BACKED | VP_PAGE_BODY));
         if (!ours)
             break;
         ours = !(vp_bare_word(bare, p) & VP_PAGE_FILLED);
@@ -460,8 +469,8 @@ static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, s
     }
     /* One may have been left since. */
     ours = ours && !vp_bare_doubts(bare, &segment->left);
-    while (!ours && p > first)
-        atomic_fetch_or(&bare->pages[--p].word, VP_PAGE_BACKED);
+    if (!ours)
+        restore(bare, first, p, *flags);
     return ours;
 }
 
@@ -485,15 +494,14 @@ bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
         err = vp_bare_barrier(pool, &fence);
     if (!err)
         err = vp_backing_drop(&pool->mem, m, &fence);
-    if (err)
+    if (err) {
         vp_fence_clear(timelines, &fence);
-    for (size_t p = first; p < end; p++) {
-        if (err)
-            atomic_fetch_or(&bare->pages[p].word, VP_PAGE_BACKED);
-        else
-            atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_SHARED | VP_PAGE_BODY));
+        restore(bare, first, end, flags);
+        return false;
     }
-    return !err;
+    for (size_t p = first; p < end; p++)
+        atomic_fetch_and(&bare->pages[p].word, ~VP_PAGE_SHARED);
+    return true;
 }
 
 /* A mapping that is current and free is backed from now on. */
@@ -508,13 +516,15 @@ int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, co
     m->chunk->cached = true;
     const size_t pages = m->chunk->size >> pool->mem.granularity_shift, first = vp_bare_page(bare, m->addr);
     uint32_t flags = VP_PAGE_BACKED | (ready ? 0 : VP_PAGE_SHARED) | (pages > 1 ? VP_PAGE_BODY : 0);
+    size_t used = 0;
     for (size_t p = first; p < first + pages; p++) {
+        used += vp_bare_word(bare, p) & VP_PAGE_USED ? VP_BARE_SINGLE - 1 : 0;
         /* All that its own stream did here before came before its next event. */
         bare->pages[p].seq = segment->timeline ? (uint32_t)segment->timeline->next : 0;
         atomic_fetch_and(&bare->pages[p].word, ~(VP_PAGE_STALE | VP_PAGE_SHARED | VP_PAGE_GIVEN_UP));
         atomic_fetch_or(&bare->pages[p].word, flags);
     }
     if (!bare->pins)
-        vp_bare_count_used(bare, vp_bare_pinned_in(bare, first));
+        vp_bare_count_used(bare, vp_bare_pinned_in(bare, first) - (pages > 1 ? used : 0));
     return 0;
 }

@@ -61,6 +61,9 @@ void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t s
         run->last = 0;
         run->left = pages;
     }
+    run->single = 0;
+    for (size_t p = first; p < end; p++)
+        run->single += !(atomic_load(&bare->pages[p].word) & VP_PAGE_BODY);
     run->rested = bare->past.now;
     run->seq = seq;
     run->late = !seq;
