@@ -118,7 +118,7 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
 static VP_LOCKED struct vp_context *primary_of(CUdevice dev) {
     struct vp_context *ctx, *found = NULL;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
-        if (!ctx->gone && ctx->device == dev && ctx->primary && (!found || ctx->ending))
+        if (!ctx->gone && !ctx->lost && ctx->device == dev && ctx->primary && (!found || ctx->ending))
             found = ctx;
     return found;
 }
