@@ -13,11 +13,11 @@
 #include <sys/mman.h>
 
 /* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
-enum { SPARE_SHARE = 76, SPARE_PAGES = 8 };
+enum { SPARE_SHARE = 72, SPARE_PAGES = 8 };
 
 /* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced; and while so much of
  * it is alive, in percent. */
-enum { WASTE_SHARE = 110, NEAR_WASTE_SHARE = 40, NEAR_PERCENT = 98 };
+enum { WASTE_SHARE = 104, NEAR_WASTE_SHARE = 40, NEAR_PERCENT = 98 };
 
 /* Such a share of it is lost before a chunk is replaced that is known to be lost in vain: it reaches beyond the
  * segment, or was pinned for a part while as much was alive. */

@@ -146,10 +146,24 @@ static void forget_timeline(void *pool, struct vp_timeline *timeline) {
 static struct vp_model *waiting;
 static CUresult(CUDAAPI *synchronize)(void);
 
+/* When the recorded program did what is replayed; and a host that waits looks so often. */
+static uint64_t recorded_ns;
+enum { LOOK_NS = 50000 };
+
 /* Without a lag, what is waited for is over at once. */
 static void pause_unmodelled(uint64_t waited_ns) {
     (void)waited_ns;
+    recorded_ns += LOOK_NS;
     synchronize();
+}
+
+static void go_on_recorded(uint64_t ns) {
+    if (recorded_ns < ns)
+        recorded_ns = ns;
+}
+
+static uint64_t recorded_time(void) {
+    return recorded_ns;
 }
 
 /* Nor do its results hang on how fast this machine is. */
@@ -286,6 +300,7 @@ static int drive(struct run *run) {
     int err = stream_of ? 0 : -ENOMEM;
     vp_progress_begin(&progress);
     for (long round = 0; round < o->repeat && !err; round++) {
+        const uint64_t began = recorded_ns;
         begin_round(run);
         for (size_t i = 0; i < trace->count && !err; i++, done++) {
             const struct vp_trace_event *e = &trace->events[i];
@@ -294,6 +309,7 @@ static int drive(struct run *run) {
                 early_ns = driver_ns(run);
             }
             show_progress(&progress, run->result, done, total);
+            go_on_recorded(began + e->us * 1000);
             vp_model_before(model, i);
             vp_second_before(&run->second, e->us, !i && round);
             err = step(run, e);
@@ -391,7 +407,9 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
                                                        ? pause_unmodelled
                                                        : NULL,
                                           .at_once = !o->modelled,
-                                          .now = o->modelled || policy == &vp_policy_bare ? vp_clock_wait_ns : no_time,
+                                          .now = o->modelled                 ? vp_clock_wait_ns
+                                                 : policy == &vp_policy_bare ? recorded_time
+                                                                             : no_time,
                                           .split_most = vp_options()->bfc_max_split,
                                           .stitch_least = vp_options()->gmlake_fragment,
                                           .stitched_most = vp_options()->gmlake_stitched};
