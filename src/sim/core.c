@@ -113,27 +113,33 @@ static void configure_once(void) {
     }
 }
 
-/* When a thread ends: if it was cancelled in a call, other processes need not wait for that. */
-static void thread_ends(void *in_call) {
-    if (*(bool *)in_call)
-        sim_ledger_end();
-}
-
+static __thread struct sim_op *waited_for; /* by a thread that may be cancelled meanwhile */
 static pthread_key_t ends;
+
+/* When a thread ends that was cancelled in a call. */
+static void thread_ends(void *op) {
+    pthread_mutex_lock(&sim.lock);
+    sim_op_put(*(struct sim_op **)op);
+    if (counted)
+        sim_ledger_end();
+    pthread_mutex_unlock(&sim.lock);
+}
 
 static void make_key(void) {
     pthread_key_create(&ends, thread_ends);
 }
 
-void sim_may_be_cancelled(void) {
+void sim_may_be_cancelled(struct sim_op *op) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int now;
     pthread_mutex_unlock(&sim.lock);
     pthread_once(&once, make_key);
-    pthread_setspecific(ends, &counted);
+    waited_for = op;
+    pthread_setspecific(ends, &waited_for);
     pthread_setcancelstate(cancel_before, &now);
     pthread_testcancel();
     pthread_setcancelstate(now, NULL);
+    pthread_setspecific(ends, NULL);
     pthread_mutex_lock(&sim.lock);
 }
 

@@ -363,7 +363,7 @@ static bool step_waiting(struct sim_op *op) {
     return ran || step_towards(op) || step_random();
 }
 
-CUresult sim_op_wait(struct sim_op *op) {
+static CUresult wait_for(struct sim_op *op) {
     uint64_t deadline = 0;
     unsigned long generation = sim.generation;
     while (!sim_op_done(op)) {
@@ -382,7 +382,7 @@ CUresult sim_op_wait(struct sim_op *op) {
             return CUDA_ERROR_LAUNCH_TIMEOUT;
         }
         wait_briefly(&sim.progress, 1);
-        sim_may_be_cancelled();
+        sim_may_be_cancelled(op);
         if (sim.generation != generation)
             return CUDA_ERROR_DEINITIALIZED;
     }
@@ -391,7 +391,7 @@ CUresult sim_op_wait(struct sim_op *op) {
 }
 
 CUresult sim_op_wait_put(struct sim_op *op) {
-    CUresult result = sim_op_wait(op);
+    CUresult result = wait_for(op);
     sim_op_put(op);
     return result;
 }

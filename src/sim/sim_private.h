@@ -208,8 +208,8 @@ struct sim_state {
 extern struct sim_state sim;
 
 struct sim_thread *sim_self(void);
-/* A point of cancellation in the middle of a call, with the lock let go. */
-void sim_may_be_cancelled(void);
+/* A point of cancellation in the middle of a call, with the lock let go; then the op is put. */
+void sim_may_be_cancelled(struct sim_op *op);
 uint32_t sim_random(uint32_t below);
 void sim_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void sim_cost(uint64_t nanoseconds);
@@ -357,9 +357,7 @@ void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op);
 struct sim_op *sim_barrier_stream(struct sim_stream *stream);
 struct sim_op *sim_barrier_context(struct sim_context *context);
 struct sim_op *sim_barrier_device(int device);
-/* Runs what the op depends on until it is done; LAUNCH_TIMEOUT when that never comes. The _put form drops
- * a reference. */
-CUresult sim_op_wait(struct sim_op *op);
+/* Runs what the op depends on until it is done, and drops a reference; LAUNCH_TIMEOUT when that never comes. */
 CUresult sim_op_wait_put(struct sim_op *op);
 /* Up to n ops at random; how many ran. */
 int sim_progress(int n);
