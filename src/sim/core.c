@@ -116,8 +116,14 @@ static void configure_once(void) {
 static __thread struct sim_op *waited_for; /* by a thread that may be cancelled meanwhile */
 static pthread_key_t ends;
 
+/* AddressSanitizer's, which is told nothing by what unwinds a cancelled thread's stack. */
+extern void __asan_unpoison_memory_region(void const volatile *begin, size_t size) __attribute__((weak));
+enum { UNWOUND = 64 << 10 };
+
 /* When a thread ends that was cancelled in a call. */
 static void thread_ends(void *op) {
+    if (__asan_unpoison_memory_region)
+        __asan_unpoison_memory_region((char *)__builtin_frame_address(0) - UNWOUND, UNWOUND);
     pthread_mutex_lock(&sim.lock);
     sim_op_put(*(struct sim_op **)op);
     if (counted)

@@ -259,7 +259,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert(!vp_state.pools[0] || vp_pool_check(pool_of(0), stderr), "step %d", step);
     }
     forget_faults();
-    cr_assert_gt(cache.runs, VP_FEWER(cache.beside ? 10 : 50));
+    cr_assert_gt(cache.runs, VP_FEWER(cache.beside ? 10 : 25));
     for (int i = 0; i < BLOCKS; i++)
         if (cache.block[i].ptr)
             unuse_one(&cache.block[i]);
