@@ -64,7 +64,8 @@
       "Which of cudaMalloc's memory other processes may open (vpool help ipc): what lies alone in its physical memory " \
       "(auto); all, kept apart (alone) or with what lies beside it (share); or cudaMalloc is left to CUDA (native).") \
     X(SIZE, handle, "VPOOL_HANDLE", "256M", "64K..1G", \
-      "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less.") \
+      "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less. " \
+      "From 256M on larger ones are made where a request would take more than 200.") \
     X(INT, slack, "VPOOL_SLACK", "5", "0..50", \
       "Percent of the most that was alive which may be held above it for fewer driver calls, while the program's sizes do not repeat; 0: none.") \
     X(SIZE, va, "VPOOL_VA", "0", "0..64T", \

@@ -48,6 +48,8 @@ static uint64_t whole_ns(const struct vp_pool *pool, const struct vp_harvest *h,
 size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
     if (h->req->pressed || (vp_slack_roams(pool) ? whole_ns(pool, h, want) <= BOUND_NS : h->chosen <= MOVED_MOST))
         return 0;
+    if (!vp_fresh_may_be_few(pool))
+        return 0;
     if (pool->bound.rest) {
         pool->bound.rest--;
         return 0;

@@ -69,7 +69,7 @@ size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req,
     while (size * 2 <= most)
         size *= 2;
     /* Not so many that to make them takes long. */
-    if (fresh / size > VP_FRESH_MOST)
+    if (fresh / size > VP_FRESH_MOST && vp_fresh_may_be_few(pool))
         while (fresh / size > VP_FRESH_FEW)
             size *= 2;
     return size;

@@ -8,6 +8,11 @@
  * some 31 microseconds. */
 enum { VP_FRESH_MOST = 200, VP_FRESH_FEW = 32 };
 
+/* From that VPOOL_HANDLE on, its default; who wants smaller ones gets them, whatever they take. */
+static inline bool vp_fresh_may_be_few(const struct vp_pool *pool) {
+    return pool->config.handle >= (size_t)256 << 20;
+}
+
 /* The largest handle that is created for a request, `fresh` bytes of which are new: a power of two of granules. */
 size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /*

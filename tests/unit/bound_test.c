@@ -34,7 +34,8 @@ static uint64_t now(void) {
 }
 
 static void open_pool(const char *sim, bool parts) {
-    const struct vp_pool_config config = {.handle = CHUNK, .va = 1024 * GiB, .pause = parts ? gap : NULL, .now = now};
+    const struct vp_pool_config config = {
+        .handle = 256 * MiB, .va = 1024 * GiB, .pause = parts ? gap : NULL, .now = now};
     fx_open_pool(sim, &vp_policy_vpool, &config);
     for (int i = 0; i < 2 * CHUNKS; i++)
         block[i] = fx_alloc(CHUNK, 0);
@@ -58,6 +59,16 @@ static void end(void) {
 
 static const struct vp_memory_stats *stats(void) {
     return &fx.pool.mem.stats;
+}
+
+/* Who wants small handles gets them, whatever they take. */
+Test(bound, no_handle_is_larger_than_is_wanted) {
+    const struct vp_pool_config config = {.handle = 2 * MiB, .va = 64 * GiB};
+    fx_open_pool(ROOM, &vp_policy_vpool, &config);
+    CUdeviceptr a = fx_alloc(2 * GiB, 0);
+    cr_assert_eq(stats()->calls.create, 1024);
+    fx_free(a, 0);
+    fx_close();
 }
 
 Test(bound, what_would_take_too_long_is_made_anew_and_given_back_later) {
