@@ -3,3 +3,10 @@
 #include "base/cancel.h"
 
 __thread struct vp_cancel vp_cancel __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+void vp_cancel_defer(void) {
+    int type;
+    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+    vp_cancel.sudden = type == PTHREAD_CANCEL_ASYNCHRONOUS;
+    vp_cancel.asked = true;
+}

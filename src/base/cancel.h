@@ -4,8 +4,8 @@
  * say that they may have to: vp_cancel_arm(), and what they come to holds it off.
  *
  * Threads that are cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS) may call neither libc nor CUDA by POSIX,
- * and may take locks of theirs along. Not the library's: while it is armed they are cancelled at points alone, which
- * costs no atomic operation where they are anyway. A stream cache's own lock, taken without, is no part of that.
+ * and may take locks of theirs along. Not the library's: while it is armed they are cancelled at points alone. That is
+ * asked once for each thread, when it is armed first. A stream cache's own lock, taken without, is no part of that.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,15 +15,19 @@
 #include <stdbool.h>
 
 struct vp_cancel {
-    bool armed, held; /* the lock is held, or about to be; cancellation was held off since */
-    int before;       /* the thread's own state, where it was */
-    int type;         /* and its own type, while it is armed: this one is deferred */
+    bool armed, held;   /* the lock is held, or about to be; cancellation was held off since */
+    bool asked, sudden; /* its type is known; it is asynchronous, but while it is armed */
+    int before;         /* the thread's own state, where it was */
 };
 
 extern __thread struct vp_cancel vp_cancel __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/* Makes the thread's type deferred, and keeps what it was. */
+void vp_cancel_defer(void) __attribute__((cold));
+
 static inline void vp_cancel_arm(void) {
-    pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &vp_cancel.type);
+    if (__builtin_expect(!vp_cancel.asked || vp_cancel.sudden, false))
+        vp_cancel_defer();
     vp_cancel.armed = true;
 }
 
@@ -39,8 +43,6 @@ static inline void vp_cancel_release(void) {
     vp_cancel.armed = vp_cancel.held = false;
     if (held)
         pthread_setcancelstate(vp_cancel.before, NULL);
-    if (__builtin_expect(vp_cancel.type == PTHREAD_CANCEL_ASYNCHRONOUS, false)) {
-        vp_cancel.type = PTHREAD_CANCEL_DEFERRED;
+    if (__builtin_expect(vp_cancel.sudden, false))
         pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-    }
 }

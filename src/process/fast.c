@@ -42,10 +42,12 @@ __attribute__((noinline)) static void tell(const struct vp_stream_cache *cache, 
     const bool armed = vp_cancel.armed, inside = vp_thread.inside;
     if (!armed)
         vp_cancel_arm();
+    vp_thread.tells = !inside;
     vp_thread.inside = true; /* a signal's handler does not come to that lock */
     vp_watch.event(op, cache->all->device, block->serial, block->asked,
                    atomic_load_explicit(&cache->number, memory_order_relaxed));
     vp_thread.inside = inside;
+    vp_thread.tells = false;
     if (!armed)
         vp_cancel_release();
 }

@@ -110,6 +110,7 @@ extern struct vp_state vp_state;
 struct vp_thread {
     bool inside;    /* this thread has the lock, or is about to: what it meets under a driver call of ours, or in a
                        signal's handler, is passed on */
+    bool tells;     /* though inside, it has not the lock: it tells of what its stream's cache has served */
     bool tells_end; /* its end is to be told of: see vp_thread_left() */
 };
 extern __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));

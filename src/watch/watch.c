@@ -47,7 +47,7 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
         return;
     vp_marks_tell_early();
     /* On the fast path nothing of it changes. */
-    if (vp_thread.inside && *vp_options()->trace) {
+    if (vp_thread.inside && !vp_thread.tells && *vp_options()->trace) {
         vp_lock_is_held();
         vp_trace_held();
     }
