@@ -62,18 +62,16 @@ static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream str
     return short_way(res, found, ptr, size);
 }
 
+static bool may_free(void) {
+    return (vp_door_enter() || vp_api_ready()) && vp_door_has_current();
+}
+
 static bool free_now(void *ptr) {
-    CUresult res = (vp_door_enter() || vp_api_ready()) && vp_door_has_current()
-                       ? vp_api_free((CUdeviceptr)(uintptr_t)ptr)
-                       : VP_NOT_OURS;
-    return short_way(res, 0, NULL, 0);
+    return short_way(may_free() ? vp_api_free((CUdeviceptr)(uintptr_t)ptr) : VP_NOT_OURS, 0, NULL, 0);
 }
 
 static bool free_async(void *ptr, CUstream stream) {
-    CUresult res = (vp_door_enter() || vp_api_ready()) && vp_door_has_current()
-                       ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream)
-                       : VP_NOT_OURS;
-    return short_way(res, 0, NULL, 0);
+    return short_way(may_free() ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream) : VP_NOT_OURS, 0, NULL, 0);
 }
 
 #define VP_MAKE_ALLOCATES(symbol, like, allocated, something, ...)                                                     \

@@ -136,15 +136,14 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
 
 /* ---- ends that no call told of ---- */
 
+static bool tells_of_an_end(CUresult res) {
+    return res == CUDA_ERROR_INVALID_HANDLE || res == CUDA_ERROR_INVALID_CONTEXT ||
+           res == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 bool vp_context_dead(const struct vp_timelines *ls, const struct vp_context *ctx) {
-    switch (vp_context_known(ls->drv, ctx->handle)) {
-    case CUDA_ERROR_INVALID_CONTEXT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_INVALID_HANDLE:
-    case CUDA_ERROR_INVALID_VALUE:
-    case CUDA_ERROR_DEINITIALIZED: return true;
-    default: return false;
-    }
+    const CUresult res = vp_context_known(ls->drv, ctx->handle);
+    return tells_of_an_end(res) || res == CUDA_ERROR_DEINITIALIZED;
 }
 
 bool vp_context_lives(const struct vp_timelines *ls, const struct vp_context *ctx) {
@@ -182,11 +181,10 @@ static bool is_fatal(CUresult res) {
 
 bool vp_context_died(struct vp_context *ctx, CUresult res) {
     struct vp_timelines *ls = ctx->registry;
-    bool dead = res == CUDA_ERROR_INVALID_HANDLE || res == CUDA_ERROR_INVALID_CONTEXT ||
-                res == CUDA_ERROR_CONTEXT_IS_DESTROYED;
     /* Without ids: events are ours alone to destroy. One that is no more went with its context, though another may be
      * alive under the same handle by now, as after a reset. */
-    if (dead && !ctx->ending && (!vp_context_lives(ls, ctx) || (!ctx->id && res == CUDA_ERROR_INVALID_HANDLE))) {
+    if (tells_of_an_end(res) && !ctx->ending &&
+        (!vp_context_lives(ls, ctx) || (!ctx->id && res == CUDA_ERROR_INVALID_HANDLE))) {
         lose(ls, ctx);
         return true;
     }

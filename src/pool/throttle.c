@@ -109,11 +109,6 @@ static bool host_waits(const struct vp_pool *pool, const struct vp_request *req)
            (req->waits == VP_WAITS_EARLY && pool->traits.host_waits && vp_tight(pool, req));
 }
 
-/* Mostly nothing was put off, and the clock need not be read. */
-static bool is_before(const struct vp_pool *pool, uint64_t ns) {
-    return ns && pool->config.now() < ns;
-}
-
 /* May the host wait for this request at all, which would make the pool hold so much? */
 static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, size_t held, bool blocked) {
     if (!pool->config.pause || !host_waits(pool, req) || req->impatient || req->pressed || req->strict ||
@@ -124,7 +119,7 @@ static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, s
         alive = pool->mem.stats.peak_live_bytes;
     return held > alive + alive / SHARE + room(alive) && held > pool->throttle.granted &&
            !atomic_load(&pool->mem.timelines->captures) && (blocked || pending(pool, req)) &&
-           !is_before(pool, pool->throttle.not_before);
+           (!pool->throttle.not_before || pool->config.now() >= pool->throttle.not_before);
 }
 
 bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
@@ -174,7 +169,7 @@ static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh
 
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
     if (!may_wait(pool, req, pool->mem.stats.held_bytes + req->size, false) ||
-        is_before(pool, pool->throttle.no_place_before) || !may_use_lead(pool))
+        (pool->throttle.no_place_before && pool->config.now() < pool->throttle.no_place_before) || !may_use_lead(pool))
         return false;
     pool->throttle.lacking = 0;
     return true;
