@@ -210,21 +210,16 @@ static const CUresult LATER = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 /* Waits for the work of a context. One that has ended has none. */
 static CUresult finish_work(CUcontext ctx) {
     const struct vp_driver *drv = &vp_state.drv;
+    if (vp_context_known(drv, ctx))
+        return CUDA_SUCCESS;
     const struct vp_entered entered = vp_context_enter(drv, ctx);
-    CUresult res = entered.refused;
-    if (!res) {
-        CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
-        res = drv->cuCtxSynchronize();
-        vp_capture_restore(&vp_state.timelines, mode);
-        vp_context_leave(drv, entered);
-    }
-    switch (res) {
-    case CUDA_ERROR_NOT_PERMITTED: return LATER;
-    case CUDA_ERROR_INVALID_VALUE:
-    case CUDA_ERROR_INVALID_CONTEXT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED: return CUDA_SUCCESS;
-    default: return res;
-    }
+    if (entered.refused)
+        return LATER;
+    CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
+    CUresult res = drv->cuCtxSynchronize();
+    vp_capture_restore(&vp_state.timelines, mode);
+    vp_context_leave(drv, entered);
+    return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
 }
 
 /* Takes away what is not open any more; while a stream captures, nobody can be waited for, and it stays until something
