@@ -41,6 +41,7 @@ def doctor():
     return subprocess.run([VPOOL, "doctor", "--sim"], check=False, stdout=subprocess.PIPE, text=True).stdout.splitlines()
 
 
+@tap.by_the_clock
 def two_processes_peak_in_turns():
     with holders({}, {}) as (a, b):
         a.well("ALLOC", "k", 10)
@@ -77,6 +78,7 @@ def turns_until(one, stops, pause):
         time.sleep(pause)
 
 
+@tap.by_the_clock
 def three_processes_peak_in_turns():
     """Each is idle for most of the time, though it has given and needed memory again a moment before."""
     with holders(LARGE, LARGE, LARGE) as all_three:
@@ -85,6 +87,7 @@ def three_processes_peak_in_turns():
         assert all(top(one)["lent_bytes"] > 4 << 30 for one in all_three)
 
 
+@tap.by_the_clock
 def who_uses_its_memory_steadily_is_not_stripped_again_and_again():
     with holders(LARGE, LARGE) as (a, b):
         turn(a)
@@ -95,6 +98,7 @@ def who_uses_its_memory_steadily_is_not_stripped_again_and_again():
         assert top(a)["lent_bytes"] < 12 * 4900 << 20, top(a)
 
 
+@tap.by_the_clock
 def what_a_stream_has_just_freed_is_lent():
     """It lies in the stream's cache, and no call of the process tells of it any more."""
     with holders({}, {}) as (a, b):
@@ -107,6 +111,7 @@ def what_a_stream_has_just_freed_is_lent():
         assert top(a)["lent_bytes"] > 90 << 20
 
 
+@tap.by_the_clock
 def a_program_that_is_replaced_has_nothing_and_lends_again():
     with holders({}, {}) as (a, b):
         a.well("ALLOC", "a", 200)
@@ -117,6 +122,7 @@ def a_program_that_is_replaced_has_nothing_and_lends_again():
         assert b.seconds < 3
 
 
+@tap.by_the_clock
 def without_lending_they_fail():
     with holders({"VPOOL_LEND": "0"}, {"VPOOL_LEND": "0"}) as (a, b):
         peak(a, b)
@@ -151,6 +157,7 @@ def only_what_is_lacking_is_given():
         assert a.well("STATS") > 100, "80 were wanted, and 56 were free"
 
 
+@tap.by_the_clock
 def who_has_needed_nothing_since_gives_again():
     with holders({}, {}) as (a, b):
         peak(a, b, 200)
@@ -160,6 +167,7 @@ def who_has_needed_nothing_since_gives_again():
         assert b.seconds < 3.5, b.seconds  # it is spared for 5 s otherwise
 
 
+@tap.by_the_clock
 def who_takes_little_by_little_is_not_kept_waiting():
     """What it asks for next time is more, so that it asks seldom."""
     with holders({"sim": "capacity=8G,backing=ledger"}, {"sim": "capacity=8G,backing=ledger"}) as (a, b):
@@ -174,6 +182,7 @@ def who_takes_little_by_little_is_not_kept_waiting():
         assert top(b)["loans_asked"] <= 4
 
 
+@tap.by_the_clock
 def what_lies_beside_live_memory_is_not_waited_for():
     with holders({"sim": "granularity=2M"}, {"sim": "granularity=2M"}) as (a, b):
         names = string.ascii_letters + string.digits
@@ -195,6 +204,7 @@ def what_lies_beside_live_memory_is_not_waited_for():
         assert b.seconds < 5, b.seconds
 
 
+@tap.by_the_clock
 def the_longest_idle_is_asked_first():
     with holders({}, {}, {}) as (a, b, c):
         peak(a, c, 70)
@@ -204,6 +214,7 @@ def the_longest_idle_is_asked_first():
         assert a.well("STATS") < 70 <= b.well("STATS")
 
 
+@tap.by_the_clock
 def a_stopped_process_holds_nobody_up_for_long():
     with holders({}, {}) as (a, b):
         peak(a, b)
@@ -215,6 +226,7 @@ def a_stopped_process_holds_nobody_up_for_long():
         a.process.send_signal(signal.SIGCONT)
 
 
+@tap.by_the_clock
 def one_that_is_stopped_while_it_asks_is_in_nobodys_way():
     with holders({}, {}, {}) as (a, b, c):
         peak(a, b)
@@ -247,6 +259,7 @@ def a_killed_process_is_not_waited_for():
             a.end = lambda: None
 
 
+@tap.by_the_clock
 def one_that_asked_and_was_killed_leaves_the_way_free():
     with holders({}, {}, {}) as (a, b, c):
         peak(a, b, 200)
@@ -273,6 +286,7 @@ def who_wakes_borrows():
         a.well("CHECK", "x")
 
 
+@tap.by_the_clock
 def cudas_own_calls_borrow_too():
     with holders({}, {}) as (a, b):
         peak(a, b, 200)

@@ -233,6 +233,7 @@ def wait_until_it_is_its_turn(waker):
     time.sleep(0.3)
 
 
+@tap.by_the_clock
 def nobody_grows_while_one_is_brought_back():
     with holders({}, {}) as (a, b):
         furnish(a, 150)
@@ -247,6 +248,7 @@ def nobody_grows_while_one_is_brought_back():
         b.well("TAKE", "x", 50)
 
 
+@tap.by_the_clock
 def growing_goes_on_when_the_waker_is_killed():
     with holders({}, {}) as (a, b):
         furnish(a, 100)
@@ -264,6 +266,7 @@ def growing_goes_on_when_the_waker_is_killed():
         check(a)
 
 
+@tap.by_the_clock
 def a_held_lock_holds_nobody_up_by_itself():
     """The word in the page says nothing without the lock; the lock says nothing without the word."""
     with holders({}) as (a,):
@@ -282,6 +285,7 @@ def refused(one, word):
     one.well("CHECK", "x")
 
 
+@tap.by_the_clock
 def what_the_checkpoint_cannot_take():
     with holders({}) as (a,):
         furnish(a)
@@ -427,6 +431,7 @@ def time_limits():
         check(a)
 
 
+@tap.by_the_clock
 def what_does_not_end_is_not_waited_for():
     with holders({"sim": "delay=cuMemGetInfo:2500"}) as (a,):
         furnish(a)
@@ -474,6 +479,7 @@ def the_helper_dies_at_every_step():
                     wake_and_check(a, (command, call, when, said))
 
 
+@tap.by_the_clock
 def the_program_dies_at_every_step():
     for command in "pause", "resume":
         for call in CALLS[1:]:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 
+import tap
 from guests import ENV, GUEST, Guest, MIB, RUNTIMES, VPOOL, one_line, page, until, vpool
 from terminal import Terminal
 
@@ -150,6 +151,7 @@ def this_machine_has_a_name_and_each_metric_a_line():
         assert len(found) > 20 and all(f"`{name}`" in told for name in found), [name for name in found if f"`{name}`" not in told]
 
 
+@tap.by_the_clock
 def nobody_keeps_the_exporter_from_others():
     with Exporter() as exporter:
         idle = [socket.create_connection(("127.0.0.1", exporter.port), timeout=10) for _ in range(100)]
