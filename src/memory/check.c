@@ -136,11 +136,11 @@ static void check_region(struct walk *w, const struct vp_region *r) {
     }
 }
 
-static void check_tree(struct walk *w, const struct vp_index *index, size_t *count) {
+static void check_tree(struct walk *w, const struct vp_index *index, enum vp_region_state state, size_t *count) {
     size_t last = 0;
     for (const struct vp_region *r = vp_index_first(index, 0); r; r = vp_index_next(index, r)) {
-        if (r->index != index || r->state != VP_FREE)
-            breach(w, "an index holds free regions of its own", r);
+        if (r->index != index || r->state != state)
+            breach(w, "an index holds regions of its own and of its kind", r);
         if (r->size < last)
             breach(w, "an index is in order", r);
         last = r->size;
@@ -156,7 +156,6 @@ static void check_spaces(struct walk *w) {
             breach(w, "spaces lie apart, and are in address order", NULL);
     vp_list_each(s, &w->mem->spaces, link) {
         const struct vp_region *r, *last = NULL;
-        size_t holes = w->holes, listed = 0;
         vp_list_each(r, &s->regions, va) {
             if (!last && r->addr != s->base)
                 breach(w, "the first region begins the space", r);
@@ -165,13 +164,6 @@ static void check_spaces(struct walk *w) {
         }
         if (!last || vp_region_end(last) != s->base + s->size)
             breach(w, "the last region ends the space", last);
-        vp_list_each(r, &s->holes, holes) {
-            listed++;
-            if (r->state != VP_HOLE)
-                breach(w, "the hole list holds holes", r);
-        }
-        if (w->holes - holes != listed)
-            breach(w, "every hole is listed", NULL);
         if (vp_space_of(w->mem, s->base) != s || vp_space_of(w->mem, s->base + s->size - 1) != s)
             breach(w, "a space is found by its addresses", NULL);
         spaces++;
@@ -241,17 +233,20 @@ static void check_chunks(struct walk *w) {
 bool vp_memory_check(const struct vp_memory *mem, FILE *out) {
     struct walk w = {.mem = mem, .out = out, .ok = true};
     const struct vp_index *index;
-    size_t filed = 0;
+    size_t filed = 0, holes = 0;
     check_spaces(&w);
     check_chunks(&w);
     for (int z = 0; z < VP_ZONES; z++) {
-        check_tree(&w, &mem->met[z], &filed);
-        check_tree(&w, &mem->mixed[z], &filed);
+        check_tree(&w, &mem->met[z], VP_FREE, &filed);
+        check_tree(&w, &mem->mixed[z], VP_FREE, &filed);
+        check_tree(&w, &mem->holes[z], VP_HOLE, &holes);
     }
     vp_list_each(index, &mem->timeline_indexes, link)
-        check_tree(&w, index, &filed);
+        check_tree(&w, index, VP_FREE, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);
+    if (holes != w.holes)
+        breach(&w, "every hole is filed once", NULL);
     if (w.spilled != mem->spilled_live)
         breach(&w, "live bytes in the host's memory are counted", NULL);
     if (w.live + mem->bare_segments != mem->live.used || w.asked + mem->bare_live != mem->stats.live_bytes)

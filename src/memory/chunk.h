@@ -82,8 +82,6 @@ void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, C
  * there `must` be one, all old mappings are reaped. 0, -ENOMEM.
  */
 int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole);
-/* The same of the addresses that there are; NULL: none. */
-struct vp_region *vp_stitch_smallest_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size);
 /*
  * Of the chunks that are current in [addr, end), those that are wholly free go back to their home. The layout of free
  * memory then depends on what is live and no more on how it came about: a program that repeats itself meets the same

@@ -1,4 +1,4 @@
-/* The free regions of a zone by size: bins for small ones, a tree for the others. */
+/* The free regions of a zone by size: bins for small ones, a tree for the others; and its holes, in a tree. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/region.h"
 

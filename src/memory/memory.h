@@ -76,7 +76,7 @@ struct vp_region {
     struct vp_space *space;
     struct vp_list va; /* vp_space.regions, in address order */
     union {
-        struct { /* free, zombie, retired and building */
+        struct { /* free, zombie, retired, building and hole, which has no pieces */
             struct vp_piece *pieces;
             struct vp_index *index;
             union {
@@ -94,7 +94,6 @@ struct vp_region {
             struct vp_stream_cache *cache; /* that may hold it, or has; NULL: the library's lock alone guards it */
             uint64_t stream; /* id of the timeline that has it, or that may take it from its cache; 0: cudaMalloc */
         };
-        struct vp_list holes; /* hole: vp_space.holes */
     };
 };
 _Static_assert(sizeof(struct vp_region) <= 96, "see enum vp_region_state");
@@ -170,7 +169,6 @@ struct vp_space {
     bool reserved;   /* base is that of a reservation of `reserved_size` bytes, given back by finish */
     size_t reserved_size;
     struct vp_list regions;      /* of vp_region.va; owned */
-    struct vp_list holes;        /* of vp_region.holes */
     struct vp_granule *granules; /* one for each granule; anonymous memory */
     struct vp_bits begins;       /* pages in which a region begins */
     size_t mem_bytes;            /* from `pages` on: all that describes the space, this struct included */
@@ -243,7 +241,7 @@ struct vp_memory {
     struct vp_list spares;  /* the same: held for a request to come, and mapped nowhere */
     struct vp_list zombies; /* of vp_mapping.zombie: all that may be reaped, the one left longest ago first */
     struct vp_table live;   /* live regions by address */
-    struct vp_index met[VP_ZONES], mixed[VP_ZONES];
+    struct vp_index met[VP_ZONES], mixed[VP_ZONES], holes[VP_ZONES];
     struct vp_list timeline_indexes;
     size_t chunk_count;            /* spares included */
     size_t bare_segments;          /* live regions that are bare segments */

@@ -126,7 +126,6 @@ int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr ba
                            .reserved_size = reserved_size};
     vp_bits_init(&s->begins, count, (uint64_t *)(void *)(bytes + granules));
     vp_list_init(&s->regions);
-    vp_list_init(&s->holes);
     vp_list_append(&mem->spaces, &s->link);
     file_by_base(mem, s);
     mem->space_bytes += size;
@@ -134,9 +133,8 @@ int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr ba
     r->addr = base;
     r->size = size;
     r->space = s;
-    vp_list_init(&r->holes);
     region_enter(mem, r, &s->regions);
-    vp_list_append(&s->holes, &r->holes);
+    vp_index_add(mem, &mem->holes[zone], r);
     return 0;
 }
 
@@ -292,19 +290,13 @@ static struct vp_index *classify(struct vp_memory *mem, const struct vp_region *
 }
 
 void vp_region_unfile(struct vp_region *r) {
-    if (r->state == VP_FREE && r->index) {
+    if ((r->state == VP_FREE || r->state == VP_HOLE) && r->index)
         vp_index_remove(r);
-    } else if (r->state == VP_HOLE) {
-        vp_list_remove(&r->holes);
-    }
 }
 
 static void region_file(struct vp_memory *mem, struct vp_region *r) {
-    if (r->state == VP_FREE) {
-        vp_index_add(mem, classify(mem, r), r);
-    } else if (r->state == VP_HOLE) {
-        vp_list_append(&r->space->holes, &r->holes);
-    }
+    if (r->state == VP_FREE || r->state == VP_HOLE)
+        vp_index_add(mem, r->state == VP_FREE ? classify(mem, r) : &mem->holes[r->space->zone], r);
 }
 
 void vp_region_refile(struct vp_memory *mem, struct vp_region *r) {

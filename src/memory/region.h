@@ -12,7 +12,7 @@ static inline CUdeviceptr vp_region_end(const struct vp_region *r) {
     return r->addr + r->size;
 }
 
-/* ---- free_index.c: free regions by size ---- */
+/* ---- free_index.c: free regions, and holes, by size ---- */
 
 int vp_region_compare(const struct vp_region *a, const struct vp_region *b);
 /* Fills in an empty index. 0 or -ENOMEM. */
@@ -53,7 +53,7 @@ struct vp_region *vp_region_carve(struct vp_memory *mem, CUdeviceptr addr, CUdev
 struct vp_region *vp_region_take(struct vp_memory *mem, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end);
 /* Unites `r` with neighbours of the same state (not live) and files it; returns the united region. */
 struct vp_region *vp_region_join(struct vp_memory *mem, struct vp_region *r);
-/* Takes a region out of the index or hole list it is filed in, so that its state may change. Pieces stay. */
+/* Takes a region out of the index that it is filed in, so that its state may change. Pieces stay. */
 void vp_region_unfile(struct vp_region *r);
 void vp_region_clear_pieces(struct vp_memory *mem, struct vp_region *r);
 /* Gives an unfiled region one piece under `fence` (whose points pass over). */

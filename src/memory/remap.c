@@ -159,25 +159,12 @@ void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, C
         assert(r->state == VP_BUILDING);
         next = vp_region_end(r);
         r->state = addr < built ? VP_FREE : VP_HOLE;
-        if (r->state == VP_HOLE)
-            vp_list_init(&r->holes);
         vp_region_join(mem, r);
     }
 }
 
-struct vp_region *vp_stitch_smallest_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size) {
-    struct vp_space *s;
-    struct vp_region *r, *best = NULL;
-    vp_list_each(s, &mem->spaces, link)
-        if (s->zone == zone)
-            vp_list_each(r, &s->holes, holes)
-                if (r->size >= size && (!best || vp_region_compare(r, best) < 0))
-                    best = r;
-    return best;
-}
-
 int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole) {
-    if ((*hole = vp_stitch_smallest_hole(mem, zone, size)))
+    if ((*hole = vp_index_first(&mem->holes[zone], size)))
         return 0;
     /* Twice what is needed, and no less than a GiB, so that this stays rare. */
     size_t least = vp_round_up(size, mem->granularity), want = vp_round_up(size * 2, UINT64_C(1) << 30);
@@ -189,7 +176,7 @@ int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, b
                  !vp_space_add(mem, zone, least);
     if (!added && must)
         vp_stitch_reap_all(mem);
-    return (*hole = vp_stitch_smallest_hole(mem, zone, size)) ? 0 : -ENOMEM;
+    return (*hole = vp_index_first(&mem->holes[zone], size)) ? 0 : -ENOMEM;
 }
 
 int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m) {
@@ -204,7 +191,7 @@ int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m) {
     vp_region_unfile(r);
     vp_region_clear_pieces(mem, r);
     r->state = VP_HOLE;
-    vp_list_init(&r->holes);
+    r->index = NULL;
     vp_region_join(mem, r);
     return 0;
 }

@@ -26,28 +26,26 @@ static bool doubles(struct vp_pool *pool, const struct vp_request *req) {
     return req->size / DOUBLES_FROM >= handle && !vp_slack_roams(pool) && vp_place_doubles(pool, req);
 }
 
+/* Holes that are looked at for one request, where there are thousands. */
+enum { HOLES = 1024 };
+
 /* The longest usable end of a free region that lies right before a hole with room. False if there is none. */
 static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
-    struct vp_space *s;
-    struct vp_region *hole, *before_hole;
+    const struct vp_index *holes = &pool->mem.holes[req->zone];
+    const struct vp_region *hole = vp_index_first(holes, (vp_slack_roams(pool) ? 0 : req->size) + vp_pool_room(pool));
     size_t longest = 0;
-    vp_list_each(s, &pool->mem.spaces, link) {
-        if (s->zone != req->zone)
+    for (unsigned left = HOLES; hole && left--; hole = vp_index_next(holes, hole)) {
+        const struct vp_region *before_hole = vp_region_prev(hole);
+        CUdeviceptr run = 0, begin = before_hole ? before_hole->addr : 0;
+        if (!before_hole || before_hole->state != VP_FREE)
             continue;
-        vp_list_each(hole, &s->holes, holes) {
-            before_hole = vp_region_prev(hole);
-            if (!before_hole || before_hole->state != VP_FREE ||
-                hole->size < (vp_slack_roams(pool) ? 0 : req->size) + vp_pool_room(pool))
-                continue;
-            CUdeviceptr run = 0, begin = before_hole->addr;
-            for (const struct vp_piece *p = before_hole->pieces; p; begin = p->end, p = p->next)
-                run = !vp_piece_usable(p, req, use) ? 0 : run ? run : begin;
-            run = run ? vp_round_up(run, req->align) : 0;
-            if (run && run < hole->addr && hole->addr - run > longest && hole->addr - run < req->size &&
-                hole->size - pool->config.handle >= req->size - (hole->addr - run)) {
-                longest = hole->addr - run;
-                *site = (struct vp_site){run, hole->addr};
-            }
+        for (const struct vp_piece *p = before_hole->pieces; p; begin = p->end, p = p->next)
+            run = !vp_piece_usable(p, req, use) ? 0 : run ? run : begin;
+        run = run ? vp_round_up(run, req->align) : 0;
+        if (run && run < hole->addr && hole->addr - run > longest && hole->addr - run < req->size &&
+            hole->size - pool->config.handle >= req->size - (hole->addr - run)) {
+            longest = hole->addr - run;
+            *site = (struct vp_site){run, hole->addr};
         }
     }
     return longest > 0;
@@ -83,8 +81,8 @@ static void count_there(const struct vp_pool *pool, const struct vp_request *req
 /* Addresses of its own, with room on both sides for others to be built at its ends; if they are there for nothing. */
 static bool find_roomy_hole(struct vp_pool *pool, const struct vp_request *req, struct vp_site *site) {
     const size_t room = vp_tight_room(pool, req);
-    const struct vp_region *hole = vp_stitch_smallest_hole(
-        &pool->mem, req->zone, vp_round_up(req->size, pool->mem.granularity) + vp_pool_room(pool) + 2 * room);
+    const struct vp_region *hole = vp_index_first(
+        &pool->mem.holes[req->zone], vp_round_up(req->size, pool->mem.granularity) + vp_pool_room(pool) + 2 * room);
     if (hole)
         *site = (struct vp_site){hole->addr + room, hole->addr + room};
     return hole;

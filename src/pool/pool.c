@@ -336,6 +336,6 @@ int vp_pool_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool
     /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they
      * unite. */
     vp_pool_trim(pool, 0);
-    *hole = vp_stitch_smallest_hole(&pool->mem, zone, size);
+    *hole = vp_index_first(&pool->mem.holes[zone], size);
     return *hole ? 0 : -ENOMEM;
 }
