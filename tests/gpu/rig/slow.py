@@ -25,7 +25,7 @@ def alive(bench):
 
 
 def large(bench):
-    ms = worked(bench.simulate("bench_slow", "large", env={"VPOOL_HANDLE": "8M"})).result["modelled"] / 1e6
+    ms = worked(bench.simulate("bench_slow", "large")).result["modelled"] / 1e6
     return [Goal(LARGE, f"{ms:.1f} ms", f"<= {LARGE_MS} ms", ms <= LARGE_MS)]
 
 
