@@ -77,7 +77,10 @@ struct vp_region {
     struct vp_list va; /* vp_space.regions, in address order */
     union {
         struct { /* free, zombie, retired, building and hole, which has no pieces */
-            struct vp_piece *pieces;
+            union {
+                struct vp_piece *pieces;
+                uint64_t filed; /* hole: number among all that were filed */
+            };
             struct vp_index *index;
             union {
                 RB_ENTRY(vp_region) by_size;
@@ -257,10 +260,10 @@ struct vp_memory {
     size_t spilled_live;           /* of stats.spilled_bytes: of blocks that are live */
     CUmemAllocationProp host_prop; /* of chunks in the host's memory; type 0: not looked for yet, or not to be had */
     bool exports_changed; /* something was freed in a chunk that is exported or the host's, which may now go back */
-    uint64_t age, serial; /* of frees, and of allocations */
-    uint64_t marks;       /* the last that chunks were marked with */
-    uint64_t switches;    /* how often a chunk got another current mapping */
-    uint64_t moves;       /* timelines->moves when the free regions were last filed anew */
+    uint64_t age, serial, filed; /* of frees, of allocations, and of holes */
+    uint64_t marks;              /* the last that chunks were marked with */
+    uint64_t switches;           /* how often a chunk got another current mapping */
+    uint64_t moves;              /* timelines->moves when the free regions were last filed anew */
     struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, store_slab, bins_slab;
     struct vp_memory_stats stats;
 };

@@ -295,8 +295,12 @@ void vp_region_unfile(struct vp_region *r) {
 }
 
 static void region_file(struct vp_memory *mem, struct vp_region *r) {
-    if (r->state == VP_FREE || r->state == VP_HOLE)
-        vp_index_add(mem, r->state == VP_FREE ? classify(mem, r) : &mem->holes[r->space->zone], r);
+    if (r->state == VP_FREE) {
+        vp_index_add(mem, classify(mem, r), r);
+    } else if (r->state == VP_HOLE) {
+        r->filed = mem->filed++;
+        vp_index_add(mem, &mem->holes[r->space->zone], r);
+    }
 }
 
 void vp_region_refile(struct vp_memory *mem, struct vp_region *r) {

@@ -29,10 +29,12 @@ static bool doubles(struct vp_pool *pool, const struct vp_request *req) {
 /* Holes that are looked at for one request, where there are thousands. */
 enum { HOLES = 1024 };
 
-/* The longest usable end of a free region that lies right before a hole with room. False if there is none. */
+/* The longest usable end of a free region that lies right before a hole with room, of several that of the hole which
+ * has been there for longest. False if there is none. */
 static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
     const struct vp_index *holes = &pool->mem.holes[req->zone];
     const struct vp_region *hole = vp_index_first(holes, (vp_slack_roams(pool) ? 0 : req->size) + vp_pool_room(pool));
+    uint64_t filed = 0;
     size_t longest = 0;
     for (unsigned left = HOLES; hole && left--; hole = vp_index_next(holes, hole)) {
         const struct vp_region *before_hole = vp_region_prev(hole);
@@ -42,9 +44,11 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
         for (const struct vp_piece *p = before_hole->pieces; p; begin = p->end, p = p->next)
             run = !vp_piece_usable(p, req, use) ? 0 : run ? run : begin;
         run = run ? vp_round_up(run, req->align) : 0;
-        if (run && run < hole->addr && hole->addr - run > longest && hole->addr - run < req->size &&
-            hole->size - pool->config.handle >= req->size - (hole->addr - run)) {
-            longest = hole->addr - run;
+        const size_t length = run && run < hole->addr ? hole->addr - run : 0;
+        if (length && length < req->size && (length > longest || (length == longest && hole->filed < filed)) &&
+            hole->size - pool->config.handle >= req->size - length) {
+            longest = length;
+            filed = hole->filed;
             *site = (struct vp_site){run, hole->addr};
         }
     }
