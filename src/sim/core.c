@@ -103,6 +103,11 @@ static void after_fork(void) {
         sim.forked = true;
 }
 
+/* When the library is loaded: a thread may be in the first call when another forks. */
+__attribute__((constructor)) static void hear_of_forks(void) {
+    pthread_atfork(NULL, NULL, after_fork);
+}
+
 static void configure_once(void) {
     if (!sim.configured) {
         sim.configured = true;
@@ -204,13 +209,10 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result) {
 }
 
 SIM_API(SIM_EARLY, 2000, cuInit, (unsigned int flags), (flags)) {
-    static bool fork_hooked;
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (sim.initialised)
         return CUDA_SUCCESS;
-    if (!fork_hooked)
-        fork_hooked = pthread_atfork(NULL, NULL, after_fork) == 0;
     sim.random = sim.options.seed * 0x9e3779b97f4a7c15ull | 1;
     for (int i = 0; i < sim.options.devices; i++) {
         struct sim_device *dev = &sim.devices[i];

@@ -3,6 +3,7 @@
 #include "sim_test.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -214,6 +215,27 @@ Test(sim, a_forked_child_has_no_driver, .init = late) {
     waitpid(child, &status, 0);
     cr_expect_eq(status, 0);
     OK(cuCtxSynchronize());
+}
+
+static void *ask_slowly(void *version) {
+    cuDriverGetVersion(version);
+    return NULL;
+}
+
+Test(sim, a_fork_may_meet_a_thread_in_the_first_call) {
+    pthread_t thread;
+    int version, status;
+    vp_sim_configure("delay=cuDriverGetVersion:300+");
+    pthread_create(&thread, NULL, ask_slowly, &version);
+    usleep(100000);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(5);
+        _exit(cuInit(0) == CUDA_SUCCESS ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    cr_expect_eq(status, 0);
+    pthread_join(thread, NULL);
 }
 
 Test(sim, a_reset_forgets_everything) {
