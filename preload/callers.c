@@ -8,7 +8,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <driver_types.h>
+#include "base/os_memory.h"
 #include "early.h"
 
 /* The object that holds an address; "" is the program itself, NULL none. */
@@ -96,30 +98,30 @@ static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
         runtime->context_is_current = version >= 12000;
 }
 
-/*
- * The copies of libcudart found so far. Without a lock: two threads that find the same one at once take two
- * entries for it, which does no harm. More than a process will ever hold; when it is full, the last entry
- * serves.
- */
+/* The copies of libcudart found so far, the newest first. Without a lock, as a forked child would find that taken: of
+ * two threads that read the same one out at once, the second to enter it has the first one's. */
 static struct runtime_entry {
-    _Atomic(void *) malloc_function; /* set last: the entry is complete */
+    void *malloc_function;
     struct vp_runtime runtime;
-} runtimes[16];
-static atomic_uint runtime_count;
+    struct runtime_entry *next;
+} *_Atomic runtimes;
 
 static const struct vp_runtime *runtime_of(void *malloc_function) {
-    const unsigned capacity = sizeof(runtimes) / sizeof(runtimes[0]);
-    unsigned i;
-    for (i = 0; i < capacity; i++) {
-        if (atomic_load_explicit(&runtimes[i].malloc_function, memory_order_acquire) == malloc_function)
-            return &runtimes[i].runtime;
-    }
-    i = atomic_fetch_add(&runtime_count, 1);
-    if (i >= capacity)
-        return &runtimes[capacity - 1].runtime;
-    runtime_fill(&runtimes[i].runtime, malloc_function);
-    atomic_store_explicit(&runtimes[i].malloc_function, malloc_function, memory_order_release);
-    return &runtimes[i].runtime;
+    struct runtime_entry *first = atomic_load_explicit(&runtimes, memory_order_acquire), *own = NULL, *entry;
+    do {
+        for (entry = first; entry && entry->malloc_function != malloc_function; entry = entry->next)
+            continue;
+        if (entry || (!own && !(own = vp_os_take(sizeof *own))))
+            break;
+        if (!own->malloc_function) {
+            runtime_fill(&own->runtime, malloc_function);
+            own->malloc_function = malloc_function;
+        }
+        own->next = first;
+    } while (!atomic_compare_exchange_weak(&runtimes, &first, own));
+    if (entry && own)
+        munmap(own, sizeof *own);
+    return entry ? &entry->runtime : own ? &own->runtime : &no_runtime;
 }
 
 /*

@@ -516,6 +516,7 @@ CASES = [
     ("30 a file of the program's where its stderr was", says("taken", "^as it was$")),
     ("30 a file that its stderr goes to", says("taken written", "^told of there$")),
     ("30 a file without a name that its stderr goes to", says("taken nameless", "^told of there$")),
+    ("33 many threads' first call", same("firsts")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
