@@ -82,7 +82,6 @@ static const struct vp_runtime no_runtime = {
 static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     const char *object = object_at(malloc_function);
     void *handle = object ? dlopen(*object ? object : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
-    cudaError_t (*get_version)(int *);
     const char *name = vp_early_runtime_names;
     int version = 0;
     *runtime = no_runtime;
@@ -93,7 +92,7 @@ static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
         if (real)
             runtime->real[i] = real;
     }
-    get_version = handle ? (cudaError_t(*)(int *))vp_real_dlsym(handle, "cudaRuntimeGetVersion") : NULL;
+    cudaError_t (*get_version)(int *) = handle ? vp_real_dlsym(handle, "cudaRuntimeGetVersion") : NULL;
     if (get_version && get_version(&version) == cudaSuccess)
         runtime->context_is_current = version >= 12000;
 }
@@ -130,8 +129,7 @@ static const struct vp_runtime *runtime_of(void *malloc_function) {
  * that is unloaded and replaced by code of another libcudart, calling from the very same address, would be
  * mistaken; both copies are still there to be called.)
  */
-#define SITES 1024
-#define PROBES 8
+enum { SITES = 1024, PROBES = 8 };
 static struct site {
     _Atomic(const void *) address;
     _Atomic(const struct vp_runtime *) runtime;
@@ -157,7 +155,6 @@ __attribute__((noinline)) static const struct vp_runtime *look_for(const void *a
     for (unsigned probe = 1; probe < PROBES; probe++)
         if ((runtime = known_at(address, probe)))
             return runtime;
-
     malloc_function = vp_caller_find(address, "cudaMalloc", vp_door_table.runtime[VP_RUNTIME_cudaMalloc], NULL,
                                      "libcudart.so");
     if (!malloc_function)

@@ -86,15 +86,23 @@ void vp_step_in(void) {
     vp_lock_in_turn();
 }
 
+/* Of a thread that calls the driver, and writes files. The program's own may have less by default. */
+enum { STACK_LEAST = 1 << 20 };
+
 int vp_thread_start(void *(*run)(void *)) {
     sigset_t all, before;
+    pthread_attr_t attr;
     pthread_t thread;
+    size_t stack;
     sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (!pthread_attr_getstacksize(&attr, &stack) && stack < STACK_LEAST)
+        pthread_attr_setstacksize(&attr, STACK_LEAST);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int err = -pthread_create(&thread, NULL, run, NULL);
+    int err = -pthread_create(&thread, &attr, run, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!err)
-        pthread_detach(thread);
+    pthread_attr_destroy(&attr);
     return err;
 }
 

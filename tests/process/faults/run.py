@@ -392,6 +392,15 @@ def on_the_smallest_stack(env, times=1):
     return test
 
 
+# ---- 34: small stacks of all threads
+
+def ends_by_a_signal_and_tells(kilobytes):
+    def test():
+        done = run(f"littlestacks {kilobytes}", env={"VPOOL_STATS": "1"})
+        check(done.status == -signal.SIGTERM and "peak live 3.0 MiB" in done.err, done, "wanted the summary, and SIGTERM")
+    return test
+
+
 # ---- 31: descriptors that the program has closed
 
 def all_closed(name):
@@ -517,6 +526,8 @@ CASES = [
     ("30 a file that its stderr goes to", says("taken written", "^told of there$")),
     ("30 a file without a name that its stderr goes to", says("taken nameless", "^told of there$")),
     ("33 many threads' first call", same("firsts")),
+    ("34 threads with stacks of 16 KiB", ends_by_a_signal_and_tells(16)),
+    ("34 threads with stacks of 24 KiB", ends_by_a_signal_and_tells(24)),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
