@@ -76,9 +76,7 @@ static const struct vp_runtime no_runtime = {
 #undef NOT_FOUND
 };
 
-/*
- * Reads out the libcudart that `malloc_function` lies in, whose handle stays open: a table of it is to last.
- */
+/* Reads out the libcudart that `malloc_function` lies in, whose handle stays open: a table of it is to last. */
 static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     const char *object = object_at(malloc_function);
     void *handle = object ? dlopen(*object ? object : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
@@ -123,12 +121,10 @@ static const struct vp_runtime *runtime_of(void *malloc_function) {
     return entry ? &entry->runtime : own ? &own->runtime : &no_runtime;
 }
 
-/*
- * Places of the program that have called us, and the libcudart of each. A place is entered once and never
- * leaves; where its slots are full it is looked up anew each time, which is right too, only slower. (Code
- * that is unloaded and replaced by code of another libcudart, calling from the very same address, would be
- * mistaken; both copies are still there to be called.)
- */
+/* Places of the program that have called us, and the libcudart of each. A place is entered once and never leaves; where
+ * its slots are full it is looked up anew each time, which is right too, only slower. (Code that is unloaded and
+ * replaced by code of another libcudart, calling from the very same address, would be mistaken; both copies are still
+ * there.) */
 enum { SITES = 1024, PROBES = 8 };
 static struct site {
     _Atomic(const void *) address;

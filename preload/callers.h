@@ -11,26 +11,19 @@
 #include <stdbool.h>
 #include "table.h"
 
-/*
- * The definition of `symbol` that the code at `address` would be bound to: in the caller's own dependencies;
- * else `handed_out` (if not NULL); else after us in the global order; else in any loaded object whose file
- * name begins with `library`. NULL if there is none. `ours` is our own definition, which is never the answer.
- */
+/* The definition of `symbol` that the code at `address` would be bound to: in the caller's own dependencies; else
+ * `handed_out` (if not NULL); else after us in the global order; else in any loaded object whose file name begins with
+ * `library`. NULL if there is none. `ours` is our own definition, which is never the answer. */
 void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out, const char *library);
 
 /* One libcudart. Never freed: the library is kept loaded from then on. */
 struct vp_runtime {
     void *real[VP_RUNTIME_COUNT]; /* functions that it lacks answer cudaErrorSymbolNotFound */
-    /*
-     * From 12.0 on cudaSetDevice makes the device's context current at once. Before, the driver may still
-     * have another device's current when cudaMalloc comes, so only the runtime itself knows where to
-     * allocate.
-     */
+    /* From 12.0 on cudaSetDevice makes the device's context current at once. Before, the driver may still have another
+     * device's current when cudaMalloc comes, so only the runtime itself knows where to allocate. */
     bool context_is_current;
 };
 
-/*
- * The caller's libcudart; one that lacks everything if there is none. The cost is a look into a table from
- * the second call of a place on.
- */
+/* The caller's libcudart; one that lacks everything if there is none. The cost is a look into a table from the second
+ * call of a place on. */
 const struct vp_runtime *vp_caller_runtime(const void *address);

@@ -32,9 +32,11 @@ static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline)
 void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timeline) {
     if (ls->closing)
         ls->closing(ls->user, timeline);
+    /* Without barriers nothing will tell of its work but this event. If there is none to be had, nothing will. */
+    const bool last = !ls->barriers && timeline->nonblocking && !timeline->rest;
     int mode = vp_timelines_relax(ls);
-    if (timeline->open)
-        vp_timeline_record(ls, timeline, false);
+    if ((timeline->open || last) && vp_timeline_record(ls, timeline, false) && last)
+        vp_timeline_want_event(ls, timeline);
     vp_timelines_restore(ls, mode);
     timeline_gone(ls, timeline);
     vp_timelines_sweep(ls, VP_SWEPT);

@@ -118,18 +118,19 @@ void vp_fence_add_earlier(struct vp_timelines *ls, struct vp_fence *fence, struc
 }
 
 /* Without context barriers, the barrier timeline is the legacy stream; each non-blocking stream needs its own event
- * beside it, or has one behind all its real work if it captures. */
+ * beside it, or has one behind all its real work if it captures, or is gone. */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record) {
     struct vp_timeline *timeline;
     int err = vp_fence_add_free(ls, fence, ctx->barrier, record);
     if (!ls->barriers)
         vp_list_each(timeline, &ctx->timelines, of_context) {
-            if (err || !timeline->nonblocking || timeline->gone)
+            const uint64_t last = timeline->gone ? timeline->next - !timeline->open : timeline->rest;
+            if (err || !timeline->nonblocking || (timeline->gone && last <= timeline->met))
                 continue;
-            if (!timeline->rest)
+            if (!last)
                 err = vp_fence_add_free(ls, fence, timeline, record);
             else if (!(err = vp_slab_reserve(&ls->point_slab, 1)))
-                fence_add(ls, fence, timeline, timeline->rest, false);
+                fence_add(ls, fence, timeline, last, false);
         }
     return err;
 }

@@ -74,6 +74,30 @@ Test(rules, cudafree_covers_every_stream_of_old_drivers) {
     }
 }
 
+/* Of what a destroyed stream has still queued no later event tells there. */
+Test(rules, cudafree_covers_a_destroyed_stream_of_old_drivers) {
+    uint32_t *flag;
+    door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,driver=12000");
+    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
+    *flag = 0;
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), gone = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuStreamWaitValue32(gone, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    struct holder a = take_sync(gone);
+    cu_ok(door_stream_destroy(gone));
+    give_sync(&a);
+    struct holder b = take_sync(s);
+    cr_assert(apart(&a, &b));
+    vp_sim_step(1000);
+    *flag = 1;
+    cu_ok(cuCtxSynchronize());
+    check(&a);
+    check_live(&b);
+    /* And then it is nobody's. */
+    give_sync(&b);
+    cu_ok(door_free(door_malloc(60 << 20)));
+    door_close();
+}
+
 /* A block of one context, used in another, freed in the first. */
 Test(rules, cudafree_covers_every_context_of_the_device) {
     CUcontext one = door_open(SIM), two = door_context(0);

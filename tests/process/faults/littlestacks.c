@@ -1,5 +1,5 @@
-/* The program's threads have stacks of so many KiB unless told otherwise; those of the library are its own. It ends by a
- * signal, of which one of them writes.
+/* The program's threads have stacks of so many KiB unless told otherwise; those of the library are its own. It ends by
+ * a signal, of which one of them writes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
