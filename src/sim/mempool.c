@@ -256,9 +256,12 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle
         return CUDA_ERROR_INVALID_VALUE;
     sim_cost(360);
     if (block->kind == SIM_BLOCK_DEVICE) {
-        /* Plain memory has no pool to go back to: this free is as synchronous as cuMemFree. */
+        /* Plain memory has no pool to go back to: this free is as synchronous as cuMemFree, and waits for the stream
+         * where that is another device's. */
         block->freeing = true;
         result = sim_op_wait_put(sim_barrier_device(block->device));
+        if (result == CUDA_SUCCESS && stream->context->device != block->device)
+            result = sim_op_wait_put(sim_barrier_device(stream->context->device));
         block->freeing = false;
         if (result == CUDA_SUCCESS)
             sim_block_destroy(block);

@@ -23,6 +23,20 @@ Test(sim, nothing_runs_when_it_is_queued, .init = late) {
     cr_expect(READY(event));
 }
 
+Test(sim, a_free_is_behind_its_stream_on_another_device) {
+    CUcontext second;
+    CUstream reader;
+    void *host;
+    start("granularity=64K,lazy=100,devices=2");
+    OK(cuDevicePrimaryCtxRetain(&second, 1));
+    OK(cuCtxSetCurrent(second));
+    OK(cuStreamCreate(&reader, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAllocHost(&host, 1));
+    OK(cuMemcpyDtoHAsync(host, memory, 1, reader));
+    OK(cuMemFreeAsync(memory, reader));
+    cr_expect_eq(vp_sim_violations(), 0u);
+}
+
 Test(sim, a_query_is_not_ready_at_first_and_ready_at_last, .init = late) {
     int queries = 0;
     OK(cuMemsetD8Async(memory, 1, 10, blocking));
