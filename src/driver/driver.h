@@ -37,6 +37,7 @@
     X(cuEventDestroy_v2, (CUevent))                                                                                                                  \
     X(cuEventRecord, (CUevent, CUstream))                                                                                                                  \
     X(cuEventQuery, (CUevent))                                                                                                                  \
+    X(cuEventSynchronize, (CUevent))                                                                                                                  \
     X(cuStreamWaitEvent, (CUstream, CUevent, unsigned int))                                                                                                                  \
     X(cuStreamGetId, (CUstream, unsigned long long *))                                                                                                                  \
     X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                                                                  \

@@ -196,10 +196,8 @@ static bool timeline_behind(const struct vp_timeline *timeline, const struct vp_
     return p->timeline == timeline || point_met(p);
 }
 
-/*
- * Did `timeline` wait for the point, or a later one, before? Saves a wait, and no more: what a request may use must not
- * hang on a cache that forgets, nor on a late point that unites with a later one before the block is taken.
- */
+/* Did `timeline` wait for the point, or a later one, before? Saves a wait, and no more: what a request may use must not
+ * hang on a cache that forgets, nor on a late point that unites with a later one before the block is taken. */
 static bool timeline_waited(const struct vp_timeline *timeline, const struct vp_point *p) {
     for (unsigned i = 0; i < VP_SEEN; i++)
         if (timeline->seen[i].birth == p->timeline->birth && timeline->seen[i].seq >= p->seq)

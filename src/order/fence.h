@@ -30,11 +30,9 @@ static inline void vp_fence_pass(struct vp_fence *to, struct vp_fence *from) {
     from->first.timeline = NULL;
 }
 
-/*
- * The point of a free that happens now on `timeline`, added to `fence` (whatever it held before). With `record` the
+/* The point of a free that happens now on `timeline`, added to `fence` (whatever it held before). With `record` the
  * free gets its own event; where that is not to be had, or without `record`, a later event must do. Returns 0, or
- * -ENOMEM with nothing changed.
- */
+ * -ENOMEM with nothing changed. */
 int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record);
 /* The point of a free that happened on `timeline` earlier, with no event of its own, in an empty fence: none if
  * the timeline's context is gone. */
@@ -64,10 +62,8 @@ bool vp_fence_waitable(const struct vp_fence *fence, const struct vp_timeline *t
 /* Could the host wait for it: each point met, or a waitable one of a barrier? */
 bool vp_fence_host_waitable(const struct vp_fence *fence);
 
-/*
- * Makes `timeline` wait for every point that it is not behind already. 0, -EBUSY (one is not waitable, or is of another
- * context and refuses; or `timeline` captures) or -EIO.
- */
+/* Makes `timeline` wait for every point that it is not behind already. 0, -EBUSY (one is not waitable, or is of another
+ * context and refuses; or `timeline` captures) or -EIO. */
 int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct vp_timeline *timeline);
 /* The event of the first unmet point that is waitable, held until vp_event_put(); NULL if there is none. */
 struct vp_event *vp_fence_event(const struct vp_fence *fence);

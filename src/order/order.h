@@ -85,24 +85,20 @@ static inline void vp_timeline_quiet(struct vp_timelines *ls, struct vp_timeline
 
 /* ---- context.c ---- */
 
-/*
- * A call on an event of the context failed with `res`: has the context ended unseen, by a route without a
- * door? Its points then count as met; it is dropped when vp_context_lost() has told of it.
- */
+/* A call on an event of the context failed with `res`: has the context ended unseen, by a route without a
+ * door? Its points then count as met; it is dropped when vp_context_lost() has told of it. */
 bool vp_context_died(struct vp_context *ctx, CUresult res);
 
 /* ---- event.c ---- */
 
-/*
- * Records the timeline's next event, after everything that it has queued so far: on its stream, or over the whole
+/* Records the timeline's next event, after everything that it has queued so far: on its stream, or over the whole
  * context where this thread cannot name the stream (another thread's per-thread stream, a destroyed one). Drivers
  * without context barriers have the legacy stream for that, which covers all but the non-blocking ones. Fails while a
  * capture forbids it; the points then stay open.
  *
  * `late`: not within a call of the program's on that stream. An event on the legacy stream makes later work of blocking
  * streams wait for earlier work of others, which may in turn wait for it: the program has not asked for that, and could
- * hang by it. A barrier holds nothing up.
- */
+ * hang by it. A barrier holds nothing up. */
 int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late);
 /* The event has left its timeline: another may use it. */
 void vp_event_recycle(struct vp_timelines *ls, struct vp_event *ev);

@@ -136,13 +136,27 @@ CUresult vp_wait_for_devices(uint64_t devices, CUdevice own, bool *over) {
             *over = false;
             break;
         }
+        /* A capture that begins meanwhile would be ended by a wait for the context, not by one for an event. */
+        struct vp_timelines *timelines = &vp_state.timelines;
+        struct vp_fence fence = {0};
+        bool told = timelines->barriers && !vp_fence_add_barrier(timelines, &fence, ctx, true);
+        bool ended = told && vp_fence_settle(timelines, &fence);
+        struct vp_event *ev = told ? vp_fence_event(&fence) : NULL;
+        vp_fence_clear(timelines, &fence);
         ctx->waiters++; /* its handle stays good until this is over */
         vp_step_out();
         const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx->handle);
-        CUresult res = entered.refused ? CUDA_ERROR_NOT_READY : vp_state.drv.cuCtxSynchronize();
+        CUstreamCaptureMode mode = vp_capture_relax(timelines);
+        CUresult res = ended             ? CUDA_SUCCESS
+                       : entered.refused ? CUDA_ERROR_NOT_READY
+                       : ev              ? vp_state.drv.cuEventSynchronize(ev->handle)
+                                         : vp_state.drv.cuCtxSynchronize();
+        vp_capture_restore(timelines, mode);
         vp_context_leave(&vp_state.drv, entered);
         vp_step_in();
         ctx->waiters--;
+        if (ev)
+            vp_event_put(timelines, ev);
         /* A capture began meanwhile, or the context cannot be entered: memory waits alone. */
         if (res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || res == CUDA_ERROR_NOT_READY) {
             *over = false;

@@ -357,7 +357,7 @@ Test(poison, what_may_be_in_use_is_not_filled) {
         CUdeviceptr a = door_malloc(MiB);
         cu_ok(cuMemsetD8Async(a, 7, MiB, s));
         unsigned long fills = vp_sim_calls("cuMemsetD32Async");
-        vp_sim_fail("cuCtxSynchronize", refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        vp_sim_fail("cuEventSynchronize", refused, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         cu_ok(door_free(a));
         cr_assert_eq(vp_sim_calls("cuMemsetD32Async") - fills, !refused);
     }

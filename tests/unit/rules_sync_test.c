@@ -497,8 +497,21 @@ Test(rules, a_capture_that_begins_meanwhile_fails_no_free) {
     setenv("VPOOL_SYNC_FREE", "1", 1);
     door_open(SIM);
     CUdeviceptr ptr = door_malloc(SIZE);
-    vp_sim_fail("cuCtxSynchronize", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    vp_sim_fail("cuEventSynchronize", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     cu_ok(door_free(ptr));
+    door_close();
+}
+
+/* To synchronise the context would end that capture. */
+Test(rules, a_free_that_waits_ends_no_capture_that_begins_meanwhile) {
+    setenv("VPOOL_SYNC_FREE", "1", 1);
+    door_open(SIM);
+    CUdeviceptr ptr = door_malloc(SIZE);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuMemsetD8Async(ptr, 1, SIZE, s));
+    cu_ok(door_free(ptr));
+    cr_assert_eq(vp_sim_pending(), 0);
+    cr_assert_eq(vp_sim_calls("cuCtxSynchronize"), 0);
     door_close();
 }
 
