@@ -14,7 +14,9 @@
  *                         no such handles
  *   devices=1             1 to 8
  *   peers=1               0: no device can access another's memory; copies between them are staged
- *   driver=13000          what cuDriverGetVersion answers; younger entry points do not exist
+ *   driver=13000          what cuDriverGetVersion answers; younger entry points do not exist for cuGetProcAddress, and
+ *                         refuse (NOT_SUPPORTED) whoever found them by dlsym, as libvpool.so does: for that there
+ *                         are libraries without them (tests/process/preload/old_driver)
  *   vmm=1                 0: a device without virtual memory management
  *   lazy=50               0: work runs at the next driver call; 100: hardly before somebody waits for it
  *   memset=wait|late      whether plain memsets and device-to-device copies wait for their work (default), or
