@@ -34,10 +34,8 @@ _Thread_local unsigned vp_door_current __attribute__((tls_model("initial-exec"))
 unsigned vp_door_ends = 1;
 _Thread_local struct vp_door_told vp_door_told __attribute__((tls_model("initial-exec")));
 
-/*
- * dlopen's handle of the program's libcuda, never closed: our table points into it. NULL until vp_real is
- * complete.
- */
+/* dlopen's handle of the program's libcuda, never closed: our table points into it. NULL until vp_real is
+ * complete. */
 static _Atomic(void *) libcuda;
 
 bool vp_resolve(void) {
@@ -74,10 +72,12 @@ bool vp_door_open(void) {
     int cancel;
     if (!vp_resolve())
         return false;
-    if (!atomic_load_explicit(&opened, memory_order_relaxed) && !atomic_exchange(&opened, true)) {
-        /* What is said on the way is a point of cancellation, and partly said with the library's lock held. */
+    if (!atomic_load_explicit(&opened, memory_order_relaxed)) {
+        /* What is said on the way is a point of cancellation, and partly said with the library's lock held. Whoever
+         * comes meanwhile waits: what goes by unseen, a context or a stream, is not asked before memory is reused. */
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-        if (vp_api_open(lookup, atomic_load_explicit(&libcuda, memory_order_relaxed)) == 0)
+        int err = vp_api_open(lookup, atomic_load_explicit(&libcuda, memory_order_relaxed));
+        if (err != -EALREADY && !atomic_exchange(&opened, true) && !err)
             vp_load_opened();
         pthread_setcancelstate(cancel, NULL);
     }

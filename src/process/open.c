@@ -123,22 +123,30 @@ int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) {
     int phase = atomic_load_explicit(&vp_state.phase, memory_order_acquire);
     if (phase != VP_CLOSED)
         return phase == VP_OPEN ? 0 : -ENODEV;
+    if (vp_thread.inside)
+        return -EALREADY;
     const char *missing = NULL;
+    struct vp_driver drv;
+    /* Without the lock: the dynamic linker's own may be held by a library's constructor that waits for ours. */
+    int err = vp_driver_fill(&drv, lookup, ctx, &missing);
+    vp_thread.inside = true;
     vp_lock_take(&vp_library_lock);
-    int err = 0;
-    if (atomic_load(&vp_state.phase) == VP_CLOSED) {
+    const bool first = atomic_load(&vp_state.phase) == VP_CLOSED;
+    if (first) {
         fill_hooks();
         vp_process_mark();
         announce();
         vp_watch.opening();
-        err = vp_driver_fill(&vp_state.drv, lookup, ctx, &missing);
-        if (!err)
+        if (!err) {
+            vp_state.drv = drv;
             init();
+        }
         atomic_store_explicit(&vp_copies_matter, false, memory_order_relaxed);
         atomic_store_explicit(&vp_state.phase, err ? VP_REFUSED : VP_OPEN, memory_order_release);
     }
     vp_lock_release(&vp_library_lock);
-    if (err)
+    vp_thread.inside = false;
+    if (err && first)
         vp_log(VP_LOG_WARN, "this CUDA driver lacks %s: everything is passed on to it", missing);
     return err;
 }

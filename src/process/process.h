@@ -35,11 +35,9 @@ enum vp_passed {
         VP_PASSED_COUNT
 };
 
-/*
- * Opens the library on a driver: `lookup(name, ctx)` gives the real address of a cu* symbol, or NULL. The first call
- * counts, of any thread. Makes no CUDA call. 0; -ENOSYS when the driver lacks what a pool needs, -ENODEV in a forked
- * child whose parent used CUDA: everything is then passed on.
- */
+/* Opens the library on a driver: `lookup(name, ctx)` gives the real address of a cu* symbol, or NULL. The first call
+ * counts, of any thread; others wait for it. Makes no CUDA call. 0; -ENOSYS when the driver lacks what a pool needs,
+ * -ENODEV in a forked child whose parent used CUDA: everything is then passed on. -EALREADY: this thread is at it. */
 int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) __attribute__((cold));
 bool vp_api_ready(void);
 
@@ -109,10 +107,8 @@ CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size);
 void vp_api_stream_created(CUstream stream);
 void vp_api_stream_destroying(CUstream stream);
 
-/*
- * Contexts. After one was created or retained: from then on cudaFree waits for its work too. Before a call that may end
- * it, and after: if it has `ended`, its synchronous blocks, streams and events are dropped, else everything goes on.
- */
+/* Contexts. After one was created or retained: from then on cudaFree waits for its work too. Before a call that may end
+ * it, and after: if it has `ended`, its synchronous blocks, streams and events are dropped, else everything goes on. */
 void vp_api_context_created(CUcontext ctx, bool primary);
 void vp_api_context_destroying(CUcontext ctx);
 /* May a green one be destroyed? Waits for its work, for two seconds at most. NULL: yes. */
@@ -135,8 +131,7 @@ void vp_api_capture_ended(CUstream stream);
 CUresult vp_api_peer_enabled(CUcontext peer);
 void vp_api_peer_disabled(CUcontext peer);
 
-/*
- * Copies between devices, and from and to what is spilled (see copies.c): the door asks before each, unless
+/* Copies between devices, and from and to what is spilled (see copies.c): the door asks before each, unless
  * vp_api_copies_matter() is false, as with one device in use and nothing spilled. `way` opens what can be opened, and
  * tells how a copy in that stream is to be made:
  *
@@ -144,8 +139,7 @@ void vp_api_peer_disabled(CUcontext peer);
  * - `VP_COPY_BETWEEN`: by cuMemcpyPeer and its like, between the contexts that it finds for the two ends.
  * - `VP_COPY_ELSEWHERE`: one end can be reached from anywhere: in the other's context, in the order of the stream.
  * - `VP_COPY_UNDIRECTED`: an end is spilled: by a call that does not say whether it is the device's memory or the
- *   host's.
- */
+ *   host's. */
 struct vp_copy_end {
     CUdeviceptr ptr;   /* 0: no address of CUDA's, as that of an array, or of host memory by its kind */
     bool anywhere;     /* may be reached from any context; asked for if it has an address */

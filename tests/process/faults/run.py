@@ -528,6 +528,8 @@ CASES = [
     ("33 many threads' first call", same("firsts")),
     ("34 threads with stacks of 16 KiB", ends_by_a_signal_and_tells(16)),
     ("34 threads with stacks of 24 KiB", ends_by_a_signal_and_tells(24)),
+    ("35 a context that is made while the library opens",
+     same("opening", "lazy=100,memset=late", env={"VPOOL_LOG": "debug"})),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
