@@ -146,11 +146,11 @@
     X(cuStreamWaitValue64_ptsz, cuStreamWaitValue64, OWN, a, CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
     X(cuStreamWaitValue64_v2, cuStreamWaitValue64_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
     X(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2, OWN, a, CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
-    X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, FIRST, batch(b, c), CUstream, unsigned int, \
+    X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, FIRST, batch(b, c, d), CUstream, unsigned int, \
       CUstreamBatchMemOpParams *, unsigned int) \
     X(cuStreamBatchMemOp_ptsz, cuStreamBatchMemOp, OWN, a, CUstream, unsigned int, CUstreamBatchMemOpParams *, \
       unsigned int) \
-    X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2, FIRST, batch(b, c), CUstream, unsigned int, \
+    X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2, FIRST, batch(b, c, d), CUstream, unsigned int, \
       CUstreamBatchMemOpParams *, unsigned int) \
     X(cuStreamBatchMemOp_v2_ptsz, cuStreamBatchMemOp_v2, OWN, a, CUstream, unsigned int, CUstreamBatchMemOpParams *, \
       unsigned int) \

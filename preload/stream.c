@@ -18,9 +18,10 @@ static void waits(void) {
     vp_api_coupled("a stream waits for a value in memory");
 }
 
-/* A batch may hold a wait, or writes and barriers alone. */
-static void batch(unsigned int count, const CUstreamBatchMemOpParams *ops) {
-    for (unsigned int i = 0; ops && i < count; i++)
+/* A batch may hold a wait, or writes and barriers alone. One of more is refused, or with a flag, and not looked at. */
+enum { BATCH_MOST = 256 };
+static void batch(unsigned int count, const CUstreamBatchMemOpParams *ops, unsigned int flags) {
+    for (unsigned int i = 0; ops && !flags && count <= BATCH_MOST && i < count; i++)
         if (ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || ops[i].operation == CU_STREAM_MEM_OP_WAIT_VALUE_64)
             waits();
 }

@@ -312,7 +312,7 @@ VALUE_API(cuStreamWriteValue32_v2, 11070, SIM_OP_WRITE_VALUE, cuuint32_t, false)
 VALUE_API(cuStreamWriteValue64_v2, 11070, SIM_OP_WRITE_VALUE, cuuint64_t, true)
 
 static CUresult queue_batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params, unsigned flags) {
-    CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    CUresult result = flags || count > 256 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUstreamBatchMemOpParams *p = &params[i];
         bool wide = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;

@@ -530,6 +530,7 @@ CASES = [
     ("34 threads with stacks of 24 KiB", ends_by_a_signal_and_tells(24)),
     ("35 a context that is made while the library opens",
      same("opening", "lazy=100,memset=late", env={"VPOOL_LOG": "debug"})),
+    ("36 batches that CUDA refuses", same("batches")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
