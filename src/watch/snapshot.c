@@ -143,6 +143,7 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     out->timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
     out->slack = vp_slack_state(pool);
     out->asleep = pool->mem.asleep_bytes;
+    out->leaving = out->stats.spilled_bytes - pool->mem.spilled_live;
     if (pool->bare) {
         out->bare_live = pool->mem.bare_live;
         out->addressed = pool->bare->addressed;
@@ -321,6 +322,7 @@ void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_dig
     memset(out, 0, sizeof *out);
     count_regions(snap, stream, out);
     count_chunks(snap, stream, out);
+    out->pending += snap->leaving;
     count_waits(snap, stream, out);
     vp_sort(snap->chunks.items, sizeof(struct vp_snap_chunk), snap->chunks.count, is_larger, NULL);
 }

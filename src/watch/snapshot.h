@@ -53,7 +53,8 @@ struct vp_snapshot {
     struct vp_memory_stats stats; /* with what caches have done */
     struct vp_timeline_stats timelines;
     struct vp_slack_state slack;
-    uint64_t asleep; /* of a pause: not held until it is over */
+    uint64_t asleep;  /* of a pause: not held until it is over */
+    uint64_t leaving; /* memory of the host whose blocks are freed, until work on it is over */
     uint64_t bare_live, addressed,
         peak_addressed;           /* of bare segments: live there, and their addresses; 0: there were none */
     struct vp_snap_array spaces;  /* of struct vp_snap_space, in address order */

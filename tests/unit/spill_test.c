@@ -8,6 +8,7 @@
 #include "base/host_memory.h"
 #include "process/ipc.h"
 #include "process/spill.h"
+#include "watch/snapshot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -364,6 +365,13 @@ Test(spill, it_is_released_when_work_on_it_is_over) {
     cr_assert_eq(spilled(), 33 * MiB, "it is being written");
     cr_assert_eq(pool_of(0)->mem.spilled_live, 0);
     cr_assert(!vp_copies_matter, "and is nobody's");
+    struct vp_snapshot snap;
+    struct vp_digest digest;
+    cr_assert(vp_enter() && !vp_snapshot_take(pool_of(0), &snap));
+    vp_leave();
+    vp_snapshot_digest(&snap, UINT64_MAX, &digest);
+    cr_assert_eq(digest.pending + digest.idle, pool_of(0)->mem.stats.held_bytes + spilled(), "a dump has all of it");
+    vp_snapshot_finish(&snap);
     vp_sim_release(s);
     cu_ok(door_stream_synchronize(s));
     cr_assert_eq(spilled(), 0);
