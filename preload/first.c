@@ -134,7 +134,7 @@ void vp_first_hear_signals(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
     bool started = false;
     /* A trace needs no such care: it is whole whenever the process ends. */
-    if (!*options->stats || !strcmp(options->stats, "0"))
+    if (!*options->stats)
         return;
     hear_python();
     /* The first process of a container is ended by no signal that it has no handler for. */

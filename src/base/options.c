@@ -142,6 +142,7 @@ static bool parse_choice(const char *allowed, const char *text, int *value) {
 
 static bool parse_value(const struct option *option, const char *text, struct vp_options *options) {
     void *field = (char *)options + option->offset;
+    bool on;
     switch (option->kind) {
     case OPTION_BOOL: return parse_bool(text, field);
     case OPTION_INT:
@@ -151,7 +152,8 @@ static bool parse_value(const struct option *option, const char *text, struct vp
     case OPTION_STRING:
         if (strlen(text) >= VP_OPTION_TEXT)
             return false;
-        strcpy(field, text);
+        /* Of what is off by default, 0 says so against a file of options. */
+        strcpy(field, *option->fallback || !parse_bool(text, &on) ? text : on ? "1" : "");
         return true;
     case OPTION_FOREIGN: break;
     }

@@ -22,7 +22,7 @@
  *   SHARE    a SIZE, or up to 100 for that many percent; allowed as 0, LOW..HIGH, 1%..100%
  *   ENUM     one of the words allowed; the field holds its place in the list. Where 0 and 1 are among them, no, yes, off,
  *            on, false and true mean the same
- *   STRING   anything
+ *   STRING   anything; of one without a default, 0, no, off and false are nothing, and yes, on and true are 1
  *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it
  */
 #define VP_OPTIONS(X) \

@@ -364,7 +364,7 @@ VP_NOT_ANALYSED void vp_stats_write(void) {
     bool open = atomic_load(&vp_state.phase) == VP_OPEN, summary = !strcmp(where, "1");
     if (summary && serves && !has_used_cuda() && (open || (first == getpid() && !had_children())))
         print_silence();
-    if (!*where || !strcmp(where, "0") || !open || (summary && !has_used_cuda()))
+    if (!*where || !open || (summary && !has_used_cuda()))
         return;
     bool locked = vp_lock_for_a_while(&vp_library_lock);
     if (locked)

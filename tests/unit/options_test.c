@@ -135,6 +135,23 @@ Test(options, an_empty_value_counts_as_unset) {
     cr_expect(eq(int, options.policy, VP_POLICY_VPOOL));
 }
 
+/* A file of options may ask for what the environment does not want. */
+Test(options, nought_is_none_and_no_file) {
+    static const char *const off[] = {"0", "no", "off", "false"};
+    for (size_t i = 0; i < COUNT(off); i++) {
+        char setting[64];
+        snprintf(setting, sizeof(setting), "VPOOL_TRACE=%s", off[i]);
+        parse(setting);
+        cr_expect(eq(str, options.trace, ""), "%s", setting);
+    }
+    parse("VPOOL_DUMP=0");
+    cr_expect(eq(str, options.dump, ""));
+    parse("VPOOL_STATS=on");
+    cr_expect(eq(str, options.stats, "1"));
+    parse("VPOOL_DUMP_FILE=0");
+    cr_expect(eq(str, options.dump_file, "0"));
+}
+
 Test(options, choices_are_whole_words) {
     parse("VPOOL_POLICY=vpmm");
     cr_expect(eq(int, options.policy, VP_POLICY_VPMM));

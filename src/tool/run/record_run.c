@@ -76,7 +76,7 @@ static int complain(const char *path, const char *why) {
 static int choose_names(struct traces *t, char **argv) {
     const char *asked = getenv("VPOOL_TRACE"), *room = getenv("TMPDIR");
     char name[PATH_MAX + 8], folder[PATH_MAX], what[64];
-    if (asked && *asked) {
+    if (asked && *asked && strcmp(asked, "0")) {
         split(asked, folder, t->pattern);
         if (strstr(folder, "%p"))
             return complain(asked, "with --report %p stands in the name of a trace, not of its folder");
