@@ -61,7 +61,7 @@ struct vp_learnt_device {
 struct vp_learnt {
     char made[VP_LEARNT_TEXT];    /* version of vpool */
     char program[VP_LEARNT_TEXT]; /* whose run it was */
-    uint64_t key;                 /* what `auto` finds it by; 0: made under a name */
+    uint64_t key;                 /* what `auto` finds it by, and whose it is under a name; 0: not known */
     struct vp_learnt_device device[VP_LEARNT_DEVICES];
     unsigned device_count;
     void *mem; /* anonymous memory, of all arrays */

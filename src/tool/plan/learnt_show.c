@@ -99,11 +99,19 @@ static void print_device(const struct vp_learnt_device *d) {
                    zones[d->runs[i].zone]);
 }
 
+/* Whatever program's it is: one that VPOOL_PLAN names is used under that name. */
+static bool is_found_by_key(const struct vp_learnt_entry *e) {
+    char name[32];
+    const char *slash = strrchr(e->path, '/');
+    snprintf(name, sizeof name, "%016" PRIx64 ".learnt", e->plan.key);
+    return !strcmp(slash ? slash + 1 : e->path, name);
+}
+
 static void print_whole(const struct vp_learnt_entry *e) {
     char age[32], program[VP_LEARNT_TEXT], made[VP_LEARNT_TEXT], path[VP_LEARNT_TEXT];
     printf("%s\n  of %s, by vpool %s, %s ago, %.1f KiB\n", plain(e->path, path), plain(e->plan.program, program),
            plain(e->plan.made, made), vp_learnt_age(e->written, age), (double)e->bytes / 1024);
-    if (e->plan.key)
+    if (is_found_by_key(e))
         printf("  found by auto as %016" PRIx64 "\n", e->plan.key);
     else
         puts("  used under its name");

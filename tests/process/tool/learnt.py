@@ -95,7 +95,8 @@ def a_row_for_each_device():
 
 
 def all_of_one():
-    file = write("one", text_of(key=0))
+    assert "found by auto as 0000000000001234" in show(write("0000000000001234.learnt"))
+    file = write("one")
     for name in "one", file:
         text = show(name)
         for wanted in (file, "of train.py, by vpool 0.1.0", "used under its name", "140.0 GiB, driver 13.0", "5 handles of 8.0 MiB (large)",
