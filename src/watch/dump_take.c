@@ -76,7 +76,7 @@ struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_re
     }
     if (err)
         vp_log_once(VP_LOG_WARN, "VPOOL_DUMP: no dump: %s",
-                    err == -EBUSY ? "another thread hangs in the driver" : strerror(-err));
+                    err == -EBUSY ? "another thread is in the driver, or in a pause, for too long" : strerror(-err));
     for (int i = 0; dump && i < dump->count; i++) {
         struct vp_dump_device *d = &dump->device[i];
         bool failed = request && request->device == d->snap.device && request->stream;

@@ -41,6 +41,12 @@ struct search {
     struct vp_shared_stats copy;
 };
 
+static unsigned strangers;
+
+unsigned vp_pages_strangers(void) {
+    return strangers;
+}
+
 /* ---- processes ---- */
 
 static ino_t namespace_of(int pid, const char *kind) {
@@ -189,8 +195,7 @@ static bool copy_page(int fd, struct vp_shared_stats *out) {
         if (pread(fd, out, sizeof *out, 0) != sizeof *out || pread(fd, &again, sizeof again, 0) != sizeof again)
             return false;
     } while (!same_moment(out, &again) && ++tries < 100);
-    return out->magic == VP_SHARED_STATS_MAGIC && out->version == VP_SHARED_STATS_VERSION &&
-           out->size >= VP_SHARED_STATS_SIZE;
+    return out->magic == VP_SHARED_STATS_MAGIC;
 }
 
 static void raise_counter(int fd, size_t offset) {
@@ -209,8 +214,11 @@ static int take_page(struct search *s, int folder, int via, const char *name) {
     if (sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) != 2 || name[end] || (size_t)end >= sizeof page.name)
         return 0;
     int fd = open_page(folder, name, &st);
-    if (fd >= 0 && copy_page(fd, &s->copy) && s->copy.pid == (uint32_t)pid && (page.pid = process_of(s, &s->copy)) &&
-        runs_as(page.pid, st.st_uid)) {
+    bool good = fd >= 0 && copy_page(fd, &s->copy) && s->copy.pid == (uint32_t)pid &&
+                (page.pid = process_of(s, &s->copy)) && runs_as(page.pid, st.st_uid);
+    if (good && (s->copy.version != VP_SHARED_STATS_VERSION || s->copy.size < VP_SHARED_STATS_SIZE)) {
+        strangers++; /* what comes behind may lie elsewhere there */
+    } else if (good) {
         memcpy(page.name, name, (size_t)end + 1);
         page.uid = st.st_uid;
         name_container(s, &page);
@@ -255,6 +263,7 @@ static int take_folder(struct search *s, int via) {
 
 int vp_pages_each(int (*take)(void *context, const struct vp_page *page), void *context) {
     struct search s = {.take = take, .context = context};
+    strangers = 0;
     int status = find_guests(&s);
     if (!status)
         status = take_folder(&s, 0);

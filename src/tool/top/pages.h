@@ -21,6 +21,9 @@ struct vp_page {
 /* Calls `take` for each until that returns something else than 0. 0, that, or a negative errno. */
 int vp_pages_each(int (*take)(void *context, const struct vp_page *page), void *context);
 
+/* How many processes the last call of it has passed over, since another version of the library writes their pages. */
+unsigned vp_pages_strangers(void);
+
 /* The file of a page whose process is still the one; -1: it is not. */
 int vp_page_open(const struct vp_page *page);
 

@@ -249,6 +249,8 @@ static int show(const struct asked *asked, bool again) {
         vp_top_sort(&s, o->order);
         status = print(&s, asked);
     } while (again && !status && !(s.process_count ? 0 : pause_for(o->seconds)));
+    if (vp_pages_strangers())
+        fprintf(stderr, "vpool top: not shown: %u under another version of libvpool.so\n", vp_pages_strangers());
     if (!status && o->pid_count && !s.process_count) {
         fprintf(stderr, "vpool top: no such process is under libvpool.so, or it has not allocated yet\n");
         status = 1;

@@ -185,8 +185,10 @@ static void draw_table(struct picture *p, const struct view *v) {
         LINE(p, i == chosen, vp_top_row(words, &v->sample, &v->sample.rows[i], p->columns));
     if (!v->sample.row_count)
         put_line(p,
-                 geteuid() ? "No process of yours is under libvpool.so, or none has allocated yet."
-                           : "No process is under libvpool.so, or none has allocated yet.",
+                 vp_pages_strangers()
+                     ? "Processes are under another version of libvpool.so, whose vpool top shows them."
+                 : geteuid() ? "No process of yours is under libvpool.so, or none has allocated yet."
+                             : "No process is under libvpool.so, or none has allocated yet.",
                  false);
 }
 

@@ -279,6 +279,18 @@ def a_forked_child_has_its_own():
     vpool("top", "--once")
 
 
+def top_tells_of_another_version():
+    with Guest("open", "alloc=1", "sleep=60", last="alloc=1") as guest:
+        with open(page(guest.pid), "r+b") as file:
+            file.seek(8)
+            version, = struct.unpack("I", file.read(4))
+            file.seek(8)
+            file.write(struct.pack("I", version + 1))
+        status, out, err = vpool("top", "--once")
+        assert status == 0 and str(guest.pid) not in out, out
+        assert re.search("not shown: [1-9]\\d* under another version of libvpool.so", err), err
+
+
 def top_sees_the_fast_path():
     with Guest("open", "pairs=20", last="open") as guest:
         assert until(lambda: top(guest.pid), 3)
@@ -464,7 +476,8 @@ TESTS = {
             run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
-            top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps, top_signals_nobody, top_refuses_wrong_arguments],
+            top_tells_of_another_version, top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps,
+            top_signals_nobody, top_refuses_wrong_arguments],
     "config": config.TESTS,
     "holders": holders.TESTS,
     "lines": lines.TESTS,
