@@ -85,7 +85,7 @@ static int set(size_t i, const char *value) {
         return vp_tool_usage("run", "%s", complaint);
     size_t every;
     bool native;
-    if (!strcmp(setting[0], "VPOOL_STACKS") && *setting[1] && !vp_stacks_read(setting[1], &every, &native))
+    if (*parsed.stacks && !vp_stacks_read(parsed.stacks, &every, &native))
         return vp_tool_usage("run", "VPOOL_STACKS=%s is not valid (allowed: SIZE, SIZE,native)", setting[1]);
     setenv(setting[0], setting[1], 1);
     return 0;
@@ -118,7 +118,10 @@ static int parse(struct wish *wish, int argc, char **argv, bool *asked_help) {
     list_options(options);
     opterr = 0;
     optind = 0;
-    for (int chosen, status = 0; (chosen = getopt_long(argc, argv, "+h", options, NULL)) >= 0;) {
+    for (int chosen, place = 0, status = 0; (chosen = getopt_long(argc, argv, "+h", options, &place)) >= 0;) {
+        /* What ends the options was meant to, and no file is called nothing. */
+        if (optarg && (!strcmp(optarg, "--") || (chosen == REPORT && !*optarg)))
+            return vp_tool_usage("run", "'--%s' needs a value", options[place].name);
         switch (chosen) {
         case SIM:
             wish->sim = true;

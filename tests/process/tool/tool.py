@@ -159,6 +159,11 @@ def run_refuses_wrong_arguments():
     one_line("run", "--sim=lots", "true")
     one_line("run", "--handle=1", "true")
     one_line("run", "--cuda-headers=pypi", "true")
+    # Without its value an option would take what ends the options for it.
+    with tempfile.TemporaryDirectory() as folder:
+        for words in ["--report", "--", "true"], ["--trace", "--", "true"], ["--report=", "true"]:
+            done = subprocess.run([VPOOL, "run", *words], env=ENV, cwd=folder, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 2 and "needs a value" in done.stderr and not os.listdir(folder), (words, done)
 
 
 # ---- top ----
