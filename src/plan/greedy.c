@@ -134,6 +134,8 @@ int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double 
     err = err ? err : orders_start(&o, in);
     for (int kind = 0; kind < ORDERS && !err && least > capacity; kind++) {
         double now = vp_plan_now();
+        if (kind && now >= until)
+            break;
         err = improve(&g, &o, kind, capacity, now + (until - now) / (ORDERS - kind), &least, rounds);
     }
     if (!err)

@@ -13,7 +13,7 @@
     X(registered, "memory was registered with a network or another library, or shown to it as a file") \
     X(multicast, "memory was bound to a multicast object") \
     X(peers, "another device may touch the memory, or cannot") \
-    X(limit, "VPOOL_SPILL is used up") \
+    X(limit, "it is more than VPOOL_SPILL allows") \
     X(host, "the host, or a control group, has too little memory left") \
     X(driver, "the driver gives no memory of the host") \
     X(unsupported, "the device, or the policy, has no memory of the host")

@@ -51,6 +51,20 @@ Test(plan, what_no_order_by_size_finds_is_searched) {
     cr_expect(eq(u64, f.peak, f.lower_bound));
 }
 
+/* With hundreds of thousands of blocks each placement takes many seconds. */
+Test(plan, without_time_one_placement_does) {
+    add(4, 0, 2);
+    add(3, 1, 4);
+    add(2, 3, 6);
+    add(2, 0, 1);
+    add(2, 5, 8);
+    add(4, 7, 9);
+    add(5, 4, 5);
+    struct vp_plan_figures f = place(0, 0);
+    cr_expect(f.peak > f.lower_bound);
+    cr_expect(eq(uint, f.rounds, 1));
+}
+
 Test(plan, wrong_blocks_are_refused) {
     struct vp_plan_limits limits = {0, 1};
     struct vp_plan_figures figures;
