@@ -210,6 +210,12 @@ const char *vp_launch_obstacle(const char *program) {
 int vp_launch_exec(const char *command, char **argv) {
     execvp(*argv, argv);
     int err = errno;
-    fprintf(stderr, "vpool %s: %s: %s\n", command, *argv, strerror(err));
+    const char *before = argv[-1];
+    /* What may stand behind an option and need not is its value only behind "=". */
+    bool apart = err == ENOENT && !strncmp(before, "--", 2) && before[2] && strcmp(before, "--quiet");
+    fprintf(stderr, "vpool %s: %s: %s", command, *argv, strerror(err));
+    if (apart && !strchr(before, '='))
+        fprintf(stderr, "; a value stands behind '=': %s=%s", before, *argv);
+    fputc('\n', stderr);
     return err == ENOENT ? 127 : 126;
 }

@@ -33,6 +33,6 @@ bool vp_launch_is_size(const char *text);
  * against it. */
 const char *vp_launch_obstacle(const char *program);
 
-/* Becomes the program. Returns only if that fails: the exit status, as a shell's (127: not found, else 126),
- * after a message of `command`. */
+/* Becomes the program, whose words lie behind others of ours. Returns only if that fails: the exit status, as a shell's
+ * (127: not found, else 126), after a message of `command`. */
 int vp_launch_exec(const char *command, char **argv);
