@@ -6,6 +6,7 @@
 #include "tool/top/top.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,16 +16,29 @@ typedef void teller(enum mark mark, const char *line);
 /* Processes that are told of. */
 enum { TOLD = 8 };
 
+/* What keeps a page from being made there, where permissions alone do not tell (a full folder, root): errno, or 0. */
+static int page_obstacle(void) {
+    int fd = open(VP_SHARED_STATS_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
+        return access(VP_SHARED_STATS_FOLDER, R_OK | W_OK | X_OK) ? errno : 0;
+    if (fd < 0)
+        return errno;
+    int err = posix_fallocate(fd, 0, VP_SHARED_STATS_SIZE);
+    close(fd);
+    return err;
+}
+
 /* What is here, of a process that is started now. */
 static void check_here(const struct vp_options *o, teller *say) {
     char line[256];
+    int err;
     if (!o->page)
         say(NOTE, "VPOOL_PAGE=0: no other process sees this one, which is asked for no idle memory");
     else if (!o->lend)
         say(NOTE, "VPOOL_LEND=0: idle memory goes to no other process, even one that lacks it");
-    else if (access(VP_SHARED_STATS_FOLDER, R_OK | W_OK | X_OK)) {
+    else if ((err = page_obstacle())) {
         snprintf(line, sizeof line, "%s: %s: processes do not see each other there, and lend no idle memory",
-                 VP_SHARED_STATS_FOLDER, strerror(errno));
+                 VP_SHARED_STATS_FOLDER, strerror(err));
         say(NOTE, line);
     } else if (!vp_process_namespace())
         say(NOTE, "/proc does not tell the namespace of process ids: no idle memory is lent");

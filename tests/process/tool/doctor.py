@@ -129,6 +129,16 @@ def doctor_sees_obstacles():
         assert "linked statically" in vpool("run", script)[2]
 
 
+def doctor_sees_a_full_folder_of_pages():
+    """As where a container has little of it, and others' files take that."""
+    if os.geteuid() or RUNTIMES or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
+        return
+    script = 'mount -t tmpfs -o size=4k tmpfs /dev/shm && head -c 4096 /dev/zero >/dev/shm/full && exec "$0" doctor --sim'
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, VPOOL], env={**ENV, "VPOOL_PAGE": "1"}, capture_output=True,
+                          text=True, timeout=60)
+    assert "--  /dev/shm: No space left on device: processes do not see each other there" in done.stdout, done
+
+
 def doctor_cleans_up():
     before = set(os.listdir("/tmp"))
     lines_of("--sim", GUEST, "open", "alloc=3")
@@ -141,6 +151,7 @@ def doctor_refuses_wrong_arguments():
 
 
 TESTS = [doctor_finds_all_well,
+         doctor_sees_a_full_folder_of_pages,
          doctor_misses_the_driver,
          doctor_knows_what_a_device_lacks,
          doctor_reads_the_environment,
