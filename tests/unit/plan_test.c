@@ -38,8 +38,8 @@ Test(plan, blocks_that_meet_share_an_address) {
     cr_expect(eq(u64, place(0, 1).peak, 100));
 }
 
-Test(plan, what_no_order_by_size_finds_is_searched) {
-    /* By size the blocks of 4 and 3 come first, and leave holes of 1 under and over the others. */
+/* By size the blocks of 4 and 3 come first, and leave holes of 1 under and over the others. */
+static void add_what_no_order_finds(void) {
     add(4, 0, 2);
     add(3, 1, 4);
     add(2, 3, 6);
@@ -47,19 +47,17 @@ Test(plan, what_no_order_by_size_finds_is_searched) {
     add(2, 5, 8);
     add(4, 7, 9);
     add(5, 4, 5);
+}
+
+Test(plan, what_no_order_by_size_finds_is_searched) {
+    add_what_no_order_finds();
     struct vp_plan_figures f = place(0, 2);
     cr_expect(eq(u64, f.peak, f.lower_bound));
 }
 
 /* With hundreds of thousands of blocks each placement takes many seconds. */
 Test(plan, without_time_one_placement_does) {
-    add(4, 0, 2);
-    add(3, 1, 4);
-    add(2, 3, 6);
-    add(2, 0, 1);
-    add(2, 5, 8);
-    add(4, 7, 9);
-    add(5, 4, 5);
+    add_what_no_order_finds();
     struct vp_plan_figures f = place(0, 0);
     cr_expect(f.peak > f.lower_bound);
     cr_expect(eq(uint, f.rounds, 1));

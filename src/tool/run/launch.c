@@ -47,10 +47,15 @@ static const char *look_up(void *context, const char *name) {
     return getenv(name);
 }
 
-const char *vp_launch_library_name(void) {
+const struct vp_options *vp_launch_options(void) {
     static struct vp_options options;
     vp_options_parse(&options, look_up, NULL, NULL, NULL);
-    return libraries[options.policy == VP_POLICY_VPOOL || options.policy == VP_POLICY_NATIVE ? OWN : COMPARE];
+    return &options;
+}
+
+const char *vp_launch_library_name(void) {
+    const int policy = vp_launch_options()->policy;
+    return libraries[policy == VP_POLICY_VPOOL || policy == VP_POLICY_NATIVE ? OWN : COMPARE];
 }
 
 bool vp_launch_library(char path[PATH_MAX]) {

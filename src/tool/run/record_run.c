@@ -74,9 +74,9 @@ static int complain(const char *path, const char *why) {
 /* Of the trace that was asked for, or of one beside others for a time. The program may be in another folder when it
  * begins to record: the names are whole ones. */
 static int choose_names(struct traces *t, char **argv) {
-    const char *asked = getenv("VPOOL_TRACE"), *room = getenv("TMPDIR");
+    const char *asked = vp_launch_options()->trace, *room = getenv("TMPDIR");
     char name[PATH_MAX + 8], folder[PATH_MAX], what[64];
-    if (asked && *asked && strcmp(asked, "0")) {
+    if (*asked) {
         split(asked, folder, t->pattern);
         if (strstr(folder, "%p"))
             return complain(asked, "with --report %p stands in the name of a trace, not of its folder");
