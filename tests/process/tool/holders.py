@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 
+import tap
 from guests import ENV, Guest, MIB, RUNTIMES, VPOOL, one_line, page, top, until, vpool
 from schema import fits
 from terminal import Terminal
@@ -35,6 +36,7 @@ time.sleep(60)
 """
 
 
+@tap.by_the_clock
 def keys_list_the_holders():
     with Guest(*WORDS, last="async=3", env=STACKS) as guest:
         terminal = Terminal(guest.pid)
@@ -52,6 +54,7 @@ def keys_list_the_holders():
         assert not os.path.exists(page(guest.pid) + ".holders")
 
 
+@tap.by_the_clock
 def lines_of_python_are_named():
     if RUNTIMES:
         return
@@ -86,6 +89,7 @@ def stopped(pid):
     return all(state(task) == "T" for task in os.listdir(f"/proc/{pid}/task"))
 
 
+@tap.by_the_clock
 def who_does_not_tell_is_told_of():
     with Guest(*WORDS, last="async=3") as guest:
         terminal = Terminal(guest.pid)
@@ -108,6 +112,7 @@ def who_does_not_tell_is_told_of():
         terminal.end()
 
 
+@tap.by_the_clock
 def json_has_them_where_asked_for():
     with Guest(*WORDS, last="async=3", env=STACKS) as guest:
         assert "holders" not in top(guest.pid)["devices"][0]
@@ -123,6 +128,7 @@ def json_has_them_where_asked_for():
     one_line("top", "--once", "--holders")
 
 
+@tap.by_the_clock
 def what_nobody_has_fetched_is_swept():
     with Guest(*WORDS, last="async=3", env=STACKS) as guest:
         with open(page(guest.pid) + ".holders", "w") as file:
@@ -136,5 +142,6 @@ def what_nobody_has_fetched_is_swept():
         assert until(lambda: vpool("top", "--once") and not os.path.exists(page(guest.pid) + ".holders"))
 
 
+# A process has a second to answer.
 TESTS = [keys_list_the_holders, lines_of_python_are_named, who_does_not_tell_is_told_of, json_has_them_where_asked_for,
          what_nobody_has_fetched_is_swept]
