@@ -83,7 +83,9 @@ Test(bare, what_has_gone_back_is_room_no_more) {
     for (int i = 0; i < COUNT; i++) {
         block = segment(PAGE, s);
         cu_ok(vp_bare_room(0, PAGE, on(s)));
+        cr_assert(vp_bare_know_idle(pool_of(0)));
         cr_assert(vp_bare_used(block, PAGE, on(s)));
+        cr_assert(vp_pool_check(pool_of(0), stderr)); /* one stays, as a spare, and is idle no more */
     }
     vp_sim_others(0, 96 * MiB - held());
     cr_assert_eq(vp_bare_room(0, vp_bare_all_of(vp_bare_idle_pages(pool_of(0))) * PAGE + MiB, on(s)),

@@ -39,6 +39,7 @@ static int clear(struct vp_pool *pool, struct vp_mapping *m) {
         if (!vp_mapping_over(&pool->mem, m) || vp_mapping_unmap(&pool->mem, m) < 0)
             return -EAGAIN;
         vp_chunk_spare(&pool->mem, chunk, true);
+        pool->bare->idle_listed = false; /* with that chunk among them */
         return 0;
     }
     int err = vp_backing_clear(&pool->mem, m);

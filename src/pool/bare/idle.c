@@ -87,11 +87,22 @@ bool vp_bare_may_go(const struct vp_pool *pool, size_t pages) {
            (pages > 1 || vp_bare_single_of(idle) > (lacks < VP_BARE_ENDS ? lacks : VP_BARE_ENDS));
 }
 
+static bool is_to_be_listed(const struct vp_pool *pool) {
+    const struct vp_bare *bare = pool->bare;
+    return !bare->idle_listed || bare->idle_releases != pool->mem.stats.calls.release;
+}
+
 bool vp_bare_check_room(const struct vp_pool *pool, FILE *out) {
     const struct vp_bare *bare = pool->bare;
     const size_t bounds = bare ? atomic_load(&bare->bounds) : 0;
+    bool right = true;
+    for (int k = 0; bare && !is_to_be_listed(pool) && k < VP_BARE_IDLE_KINDS; k++)
+        for (size_t i = bare->idle[k].next; i < bare->idle[k].count; i++)
+            right &= bare->idle[k].list[i].chunk->current != NULL;
+    if (!right)
+        vp_memory_breach(out, "what is listed as idle is mapped", NULL);
     if (!bounds || !vp_bare_less(bounds, atomic_load(&bare->used) + vp_bare_idle_pages(pool)))
-        return true;
+        return right;
     vp_memory_breach(out, "pages that may be used are held, and single ones among them", NULL);
     return false;
 }
@@ -226,10 +237,7 @@ static bool list_idle(struct vp_pool *pool) {
 
 bool vp_bare_know_idle(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
-    if (bare->idle_listed && bare->idle_releases == pool->mem.stats.calls.release &&
-        bare->past.now - bare->idle_at < LISTED_FOR)
-        return true;
-    return list_idle(pool);
+    return (!is_to_be_listed(pool) && bare->past.now - bare->idle_at < LISTED_FOR) || list_idle(pool);
 }
 
 /* Bytes that are held under no block, beside blocks. */
