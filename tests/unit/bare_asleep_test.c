@@ -68,3 +68,24 @@ Test(bare, blocks_may_end_while_they_sleep) {
     cr_assert_leq(held(), 12 * MiB);
     door_close();
 }
+
+/* Another program has the device meanwhile. */
+Test(bare, what_sleeps_is_no_room) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 40 * MiB, s);
+    for (size_t i = 0; i < 2 * VP_BARE_ENDS; i++) /* single pages, of which each block may need some */
+        use(seg + 48 * MiB + i * MiB, PAGE, s);
+    cu_ok(cuStreamSynchronize(s));
+    cr_assert_eq(vpool_pause(0), 0);
+    unuse(seg, 40 * MiB);
+    for (size_t i = 0; i < 2 * VP_BARE_ENDS; i++)
+        unuse(seg + 48 * MiB + i * MiB, PAGE);
+    vp_sim_others(0, 96 * MiB - held());
+    cr_assert_eq(vp_bare_room(0, 20 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    vp_sim_others(0, 0);
+    cr_assert_eq(vpool_resume(0), 0);
+    use(seg, 40 * MiB, s);
+    door_close();
+}

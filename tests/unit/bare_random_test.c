@@ -3,10 +3,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <vpool.h>
 
 static void *release(void *stream) {
     usleep(20000);
@@ -28,6 +30,7 @@ struct held_block {
     size_t size, first, units;
     int segment;
     uint8_t mark;
+    bool asleep, fresh; /* nobody may touch it; nobody has */
 };
 
 /* The first block of each stream has a place of its own, and is a run before long. */
@@ -41,10 +44,10 @@ static struct {
     CUdeviceptr malloced[MALLOCS];
     uint8_t next;
     unsigned seed;
-    bool faults;
-    unsigned runs; /* that were taken */
-    size_t beside; /* another process takes what it can get of so many bytes; 0: there is none */
-    bool counts;   /* room was made, and a part of it counted on the device for a moment */
+    bool faults, sleeps, asleep; /* the device is paused now and then; it is */
+    unsigned runs;               /* that were taken */
+    size_t beside;               /* another process takes what it can get of so many bytes; 0: there is none */
+    bool counts;                 /* room was made, and a part of it counted on the device for a moment */
     unsigned let_in, refused, counted;
 } cache;
 
@@ -143,6 +146,7 @@ static void use_one(struct held_block *b) {
     if (cache.beside && pick(4))
         others_take_all();
     b->ptr = cache.segment[b->segment] + b->first * UNIT;
+    b->asleep = b->fresh = cache.asleep; /* a page of it may be another's, who sleeps */
     memset(&cache.used[b->segment][b->first], 1, b->units);
     if (cache.faults && !pick(3)) {
         forget_faults();
@@ -152,12 +156,13 @@ static void use_one(struct held_block *b) {
     cache.counts = false;
     const struct vp_bare *bare = pool_of(0)->bare;
     cache.runs += (atomic_load(&bare->runs[vp_bare_page(bare, b->ptr)].word) & VP_RUN_USED) != 0;
-    fill(b);
+    if (!b->asleep)
+        fill(b);
 }
 
 static void unuse_one(struct held_block *b) {
-    bool barrier = !pick(8);
-    if (!pick(3))
+    bool barrier = !b->asleep && !pick(8);
+    if (!b->asleep && !pick(3))
         look(b);
     if (barrier) { /* a side stream reads it on */
         CUstream side = cache.stream[(b->segment + 1) % STREAMS];
@@ -231,6 +236,24 @@ static void malloc_one(CUdeviceptr *ptr) {
     }
 }
 
+/* What is alive then is not there until it wakes, for which there may be too little memory by then. */
+static void turn_over(void) {
+    int err = cache.asleep ? vpool_resume(0) : vpool_pause(0);
+    if (cache.asleep && err == -ENOMEM)
+        return;
+    cr_assert_eq(err, 0, "%d", err);
+    cache.asleep = !cache.asleep;
+    for (struct held_block *b = cache.block; b < cache.block + BLOCKS; b++) {
+        b->asleep = cache.asleep && b->ptr;
+        if (!b->ptr || b->asleep)
+            continue;
+        if (b->fresh)
+            fill(b);
+        b->fresh = false;
+        look(b);
+    }
+}
+
 static void run(unsigned seed, const char *sim, int steps, bool faults) {
     door_open(sim);
     cache.seed = seed;
@@ -250,6 +273,8 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
             free_segment((int)pick(SEGMENTS));
         else if (!pick(200))
             vp_api_relieve();
+        else if (cache.sleeps && vp_state.pools[0] && !pick(50))
+            turn_over();
         else if (atomic_load(&vp_bare_pools) && !pick(30))
             set_back();
         else if (b->ptr)
@@ -259,6 +284,8 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert(!vp_state.pools[0] || vp_pool_check(pool_of(0), stderr), "step %d", step);
     }
     forget_faults();
+    if (cache.asleep)
+        turn_over();
     cr_assert_gt(cache.runs, VP_FEWER(cache.beside ? 10 : 25));
     for (int i = 0; i < BLOCKS; i++)
         if (cache.block[i].ptr)
@@ -267,6 +294,8 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
     for (int i = 0; i < MALLOCS; i++)
         if (cache.malloced[i])
             cu_ok(door_free(cache.malloced[i]));
+    if (cache.asleep)
+        cr_assert_eq(vpool_resume(0), 0);
     for (int i = 0; i < SEGMENTS; i++)
         free_segment(i);
     for (int i = 0; i < 2; i++) { /* what is let go of may be behind an event of that moment */
@@ -294,6 +323,19 @@ Test(bare, bytes_are_their_owners_with_plenty_of_memory) {
 
 Test(bare, a_driver_that_fails_once_in_a_while_costs_no_byte) {
     run(4, "capacity=64M,granularity=64K,lazy=30,timeout=3000", VP_FEWER(2000), true);
+}
+
+static void run_asleep(unsigned seed, const char *sim, int steps) {
+    cache.sleeps = true;
+    run(seed, sim, steps, false);
+}
+
+Test(bare, bytes_are_their_owners_through_sleep) {
+    run_asleep(10, "capacity=48M,granularity=64K,lazy=10,timeout=3000", VP_FEWER(2000));
+}
+
+Test(bare, bytes_are_their_owners_through_sleep_with_plenty_of_memory) {
+    run_asleep(11, "capacity=200M,granularity=64K,lazy=50,timeout=3000", VP_FEWER(1000));
 }
 
 /* Who was let in has memory, whatever another process takes. */
@@ -324,6 +366,11 @@ Test(bare, bytes_are_their_owners_in_pools_that_are_set_back) {
 
 Test(bare, bytes_are_their_owners_in_pools_that_are_set_back_while_the_gpu_lags) {
     run_with_pools(6, "capacity=48M,granularity=64K,lazy=95,timeout=3000", VP_FEWER(1000), false);
+}
+
+Test(bare, bytes_are_their_owners_in_pools_that_are_set_back_through_sleep) {
+    cache.sleeps = true;
+    run_with_pools(12, "capacity=48M,granularity=64K,lazy=10,timeout=3000", VP_FEWER(500), false);
 }
 
 Test(bare, bytes_are_their_owners_in_pools_that_are_set_back_by_a_driver_that_fails) {

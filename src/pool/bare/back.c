@@ -30,11 +30,12 @@ static bool in_vain(const struct vp_bare *bare, const struct vp_bare_segment *se
            vp_bare_addr(bare, first + pages) > vp_region_end(&segment->whole);
 }
 
-/* As vp_backing_clear(); but what would go back to the device, and may not, stays, among the spares. */
+/* As vp_backing_clear(); but what would go back to the device, and may not, stays, among the spares. What sleeps has
+ * nothing to stay with, and counts for nothing. */
 static int clear(struct vp_pool *pool, struct vp_mapping *m) {
     struct vp_chunk *chunk = m->chunk;
     const size_t pages = vp_bare_pages(pool, chunk);
-    const bool goes = chunk->current == m && !chunk->mappings->next;
+    const bool goes = chunk->current == m && !chunk->mappings->next && !chunk->asleep;
     if (goes && !vp_bare_may_go(pool, pages)) {
         if (!vp_mapping_over(&pool->mem, m) || vp_mapping_unmap(&pool->mem, m) < 0)
             return -EAGAIN;
@@ -159,7 +160,7 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     struct vp_bare *bare = pool->bare;
     struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
     bool stays = false;
-    if (!m || !(vp_bare_tight(pool, 0) || (in_vain(bare, segment, m) && vp_bare_loses(pool, 0))))
+    if (!m || m->chunk->asleep || !(vp_bare_tight(pool, 0) || (in_vain(bare, segment, m) && vp_bare_loses(pool, 0))))
         return false;
     /* What cannot be replaced now is not to be looked at each time that the block comes. */
     struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];

@@ -39,6 +39,8 @@ bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, b
     const struct vp_bare *bare = pool->bare;
     const CUdeviceptr addr = chunk->current->addr;
     *used = false;
+    if (chunk->asleep) /* what it had comes back for its blocks alone */
+        return false;
     if (addr - bare->base >= bare->size) {
         const struct vp_region *r = vp_region_at(&pool->mem, addr);
         return r->state == VP_FREE && vp_region_end(r) >= addr + chunk->size;
