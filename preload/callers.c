@@ -22,11 +22,11 @@ static const char *object_at(const void *address) {
 
 /* A symbol in a loaded object or in what it depends on. Loads nothing. */
 static void *find_in(const char *object, const char *symbol) {
-    void *handle = dlopen(object, RTLD_NOLOAD | RTLD_LAZY);
+    void *handle = vp_real_dlopen(object, RTLD_NOLOAD | RTLD_LAZY);
     void *found = NULL;
     if (handle) {
         found = vp_real_dlsym(handle, symbol);
-        dlclose(handle);
+        vp_real_dlclose(handle);
     }
     return found;
 }
@@ -79,7 +79,7 @@ static const struct vp_runtime no_runtime = {
 /* Reads out the libcudart that `malloc_function` lies in, whose handle stays open: a table of it is to last. */
 static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     const char *object = object_at(malloc_function);
-    void *handle = object ? dlopen(*object ? object : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
+    void *handle = object ? vp_real_dlopen(*object ? object : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
     const char *name = vp_early_runtime_names;
     int version = 0;
     *runtime = no_runtime;

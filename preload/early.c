@@ -35,8 +35,14 @@ VP_EARLY static void *no_versioned_symbol(void *handle, const char *name, const 
     return NULL;
 }
 
+VP_EARLY static void *no_library(const char *file, int mode) {
+    return NULL;
+}
+
 vp_dlsym_fn *vp_real_dlsym;
 vp_dlvsym_fn *vp_real_dlvsym;
+vp_dlopen_fn *vp_real_dlopen;
+vp_dlclose_fn *vp_real_dlclose;
 
 VP_EARLY bool vp_early_equal(const char *a, const char *b) {
     for (; *a == *b; a++, b++) {
@@ -152,16 +158,17 @@ VP_EARLY static void *find_function(const char *prefix, const char *name) {
     return NULL;
 }
 
-/*
- * Both stand in libc.so.6 from glibc 2.34 on, in libdl.so.2 before; in musl's libc.musl-ARCH.so.1 or libc.so.
- */
+/* They stand in libc.so.6 from glibc 2.34 on, in libdl.so.2 before; in musl's libc.musl-ARCH.so.1 or libc.so. */
+VP_EARLY static void *find_own(const char *name) {
+    void *function = find_function("libc.", name);
+    return function ? function : find_function("libdl.", name);
+}
+
 VP_EARLY void vp_early_find(void) {
-    void *symbol = find_function("libc.", "dlsym");
-    void *versioned = find_function("libc.", "dlvsym");
-    if (!symbol)
-        symbol = find_function("libdl.", "dlsym");
-    if (!versioned)
-        versioned = find_function("libdl.", "dlvsym");
+    void *symbol = find_own("dlsym"), *versioned = find_own("dlvsym");
+    void *open = find_own("dlopen"), *close = find_own("dlclose");
+    vp_real_dlopen = open && close ? (vp_dlopen_fn *)open : no_library;
+    vp_real_dlclose = (vp_dlclose_fn *)close;
     vp_real_dlvsym = versioned ? (vp_dlvsym_fn *)versioned : no_versioned_symbol;
     __atomic_store_n(&vp_real_dlsym, symbol ? (vp_dlsym_fn *)symbol : no_symbol, __ATOMIC_RELEASE);
 }

@@ -20,13 +20,18 @@
 
 typedef void *vp_dlsym_fn(void *handle, const char *name);
 typedef void *vp_dlvsym_fn(void *handle, const char *name, const char *version);
+typedef void *vp_dlopen_fn(const char *file, int mode);
+typedef int vp_dlclose_fn(void *handle);
 
-/* libc's own two; the assembly jumps to them. Never NULL once vp_early_find() has run. */
+/* libc's own; the assembly jumps to the first two. Never NULL once vp_early_find() has run. Somebody else's
+ * dlopen() may look CUDA up, and so come back to where it was called from. */
 extern vp_dlsym_fn *vp_real_dlsym;
 extern vp_dlvsym_fn *vp_real_dlvsym;
+extern vp_dlopen_fn *vp_real_dlopen;
+extern vp_dlclose_fn *vp_real_dlclose;
 
 /*
- * Finds libc's own dlsym and dlvsym. May run any number of times, in several threads at once: the result is
+ * Finds libc's own. May run any number of times, in several threads at once: the result is
  * the same.
  */
 void vp_early_find(void);

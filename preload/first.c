@@ -41,7 +41,7 @@ void vp_first_mark(void) {
         return;
     /* Of two libraries in one program the one that is found first serves. Asked as the program would: we ourselves,
      * being linked with -Bsymbolic, find our own. */
-    if (vp_real_dlsym(dlopen(NULL, RTLD_LAZY), "vpool_version") != (void *)vpool_version)
+    if (vp_real_dlsym(vp_real_dlopen(NULL, RTLD_LAZY), "vpool_version") != (void *)vpool_version)
         return;
     snprintf(own, sizeof own, "%d", (int)getpid());
     const char *marked = get(MARK);

@@ -220,11 +220,11 @@ static bool wanted(void) {
 
 /* A child without the preload may have inherited the variable, and NVTX has just loaded this library for it. */
 static bool is_preloaded(void) {
-    void *program = dlopen(NULL, RTLD_LAZY);
+    void *program = vp_real_dlopen(NULL, RTLD_LAZY);
     bool found = program && vp_real_dlsym && vp_real_dlsym(program, "vpool_version") == (void *)vpool_version;
 
     if (program)
-        dlclose(program);
+        vp_real_dlclose(program);
     return found;
 }
 

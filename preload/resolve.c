@@ -45,7 +45,7 @@ bool vp_resolve(void) {
         return true;
     if (!vp_real_dlsym)
         vp_early_find();
-    handle = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    handle = vp_real_dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
     if (handle) {
         const char *name = vp_early_names;
         for (size_t i = 0; i < VP_REAL_COUNT; i++, name += strlen(name) + 1) {

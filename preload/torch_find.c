@@ -130,7 +130,7 @@ int vp_torch_learn(void) {
     void *handle;
     if (so_far != -EAGAIN || !dl_iterate_phdr(match, &found))
         return so_far;
-    handle = dlopen(found.path, RTLD_NOLOAD | RTLD_LAZY);
+    handle = vp_real_dlopen(found.path, RTLD_NOLOAD | RTLD_LAZY);
     if (!handle || !tells(&found) || !vp_torch_can_refuse(handle)) {
         atomic_store(&outcome, -ENOTSUP);
         return -ENOTSUP;
@@ -156,12 +156,12 @@ bool vp_torch_knows_pools(void) {
     void *handle = NULL;
     bool graphs, pools = false;
     if (dl_iterate_phdr(match, &found) || dl_iterate_phdr(match, &cache))
-        handle = dlopen(*found.path ? found.path : cache.path, RTLD_NOLOAD | RTLD_LAZY);
+        handle = vp_real_dlopen(*found.path ? found.path : cache.path, RTLD_NOLOAD | RTLD_LAZY);
     if (!handle)
         return false;
     graphs = vp_real_dlsym(handle, names[VP_TORCH_POOLS]) && vp_real_dlsym(handle, names[VP_TORCH_CAPTURES]);
     for (unsigned i = VP_TORCH_CAPTURES + 1; i < VP_TORCH_PASSED; i++)
         pools |= vp_real_dlsym(handle, names[i]) != NULL;
-    dlclose(handle);
+    vp_real_dlclose(handle);
     return graphs && pools;
 }

@@ -29,7 +29,7 @@ static bool find_unwinder(void) {
     int now = atomic_load_explicit(&state, memory_order_acquire);
     if (now == NOT_YET && atomic_compare_exchange_strong(&state, &now, LOOKING)) {
         bool found = look_for_unwinder(RTLD_DEFAULT);
-        void *handle = found ? NULL : dlopen("libgcc_s.so.1", RTLD_NOLOAD | RTLD_LAZY);
+        void *handle = found ? NULL : vp_real_dlopen("libgcc_s.so.1", RTLD_NOLOAD | RTLD_LAZY);
         now = found || (handle && look_for_unwinder(handle)) ? THERE : NOWHERE;
         atomic_store_explicit(&state, now, memory_order_release);
     }

@@ -531,6 +531,7 @@ CASES = [
     ("35 a context that is made while the library opens",
      same("opening", "lazy=100,memset=late", env={"VPOOL_LOG": "debug"})),
     ("36 batches that CUDA refuses", same("batches")),
+    ("37 a dlopen() of the program's that looks CUDA up", same("opens")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
