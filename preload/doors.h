@@ -16,6 +16,7 @@
 #undef cuDevicePrimaryCtxReset
 #undef cuGetProcAddress
 #undef cuGraphAddNode
+#undef cuGraphInstantiate
 #undef cuIpcOpenMemHandle
 #undef cuMemcpy3DBatchAsync
 #undef cuMemcpyBatchAsync
@@ -30,6 +31,7 @@ typedef CUresult vp_ctx_create_v2(CUcontext *context, unsigned int flags, CUdevi
 typedef CUresult vp_ctx_create_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
                                   CUdevice device);
 typedef CUresult vp_stream_begin_capture_v1(CUstream stream);
+typedef CUresult vp_graph_instantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *failed, char *log, size_t size);
 typedef CUresult vp_graph_add_node_v1(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                                       CUgraphNodeParams *params);
 struct CUmemcpyAttributes_st;

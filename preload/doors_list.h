@@ -213,6 +213,8 @@
 /* Graphs: graph.c. One that allocates gets its memory when it is made, uploaded or launched: in one piece, before any
  * of it is queued. The stream to upload on is among the parameters of instantiation, and means another by each name. */
 #define VP_DOORS_GRAPH(X) \
+    X(cuGraphInstantiate, vp_graph_instantiate_v2, TRIED, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t) \
+    X(cuGraphInstantiate_v2, vp_graph_instantiate_v2, TRIED, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t) \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, TRIED, CUgraphExec *, CUgraph, unsigned long long) \
     X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
       CUDA_GRAPH_INSTANTIATE_PARAMS *) \

@@ -35,10 +35,6 @@ VP_EARLY static void *no_versioned_symbol(void *handle, const char *name, const 
     return NULL;
 }
 
-VP_EARLY static void *no_library(const char *file, int mode) {
-    return NULL;
-}
-
 vp_dlsym_fn *vp_real_dlsym;
 vp_dlvsym_fn *vp_real_dlvsym;
 vp_dlopen_fn *vp_real_dlopen;
@@ -167,7 +163,7 @@ VP_EARLY static void *find_own(const char *name) {
 VP_EARLY void vp_early_find(void) {
     void *symbol = find_own("dlsym"), *versioned = find_own("dlvsym");
     void *open = find_own("dlopen"), *close = find_own("dlclose");
-    vp_real_dlopen = open && close ? (vp_dlopen_fn *)open : no_library;
+    vp_real_dlopen = (vp_dlopen_fn *)(open && close ? open : (void *)no_symbol);
     vp_real_dlclose = (vp_dlclose_fn *)close;
     vp_real_dlvsym = versioned ? (vp_dlvsym_fn *)versioned : no_versioned_symbol;
     __atomic_store_n(&vp_real_dlsym, symbol ? (vp_dlsym_fn *)symbol : no_symbol, __ATOMIC_RELEASE);

@@ -396,6 +396,20 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long
     return CUDA_SUCCESS;
 }
 
+#undef cuGraphInstantiate
+SIM_API(0, 10000, cuGraphInstantiate, (CUgraphExec * exec, CUgraph graph, CUgraphNode *failed, char *log, size_t size),
+        (exec, graph, failed, log, size)) {
+    (void)failed, (void)log, (void)size;
+    return instantiate(exec, graph, 0);
+}
+
+SIM_API(0, 11000, cuGraphInstantiate_v2,
+        (CUgraphExec * exec, CUgraph graph, CUgraphNode *failed, char *log, size_t size),
+        (exec, graph, failed, log, size)) {
+    (void)failed, (void)log, (void)size;
+    return instantiate(exec, graph, 0);
+}
+
 SIM_API(0, 11040, cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags),
         (exec, graph, flags)) {
     return instantiate(exec, graph, flags);

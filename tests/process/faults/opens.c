@@ -1,5 +1,4 @@
-/* The program has a dlopen() of its own, and a dlclose(), which look CUDA up, as tools do that wait for it to be loaded.
- */
+/* The program has a dlopen() and a dlclose() of its own, which look CUDA up, as tools do that wait for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include "fault.h"

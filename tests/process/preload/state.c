@@ -175,16 +175,18 @@ static void a_free_in_a_capture_is_refused(void) {
 
 /* A graph that lacks memory gets what lies idle, and is made or launched once more. */
 static void graphs_get_idle_memory(void) {
-    static const char *const names[] = {"cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch"};
+    static const char *const names[] = {"cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch",
+                                        "cuGraphInstantiate", "cuGraphInstantiate_v2"};
     void (*fail)(const char *, long, CUresult);
     CUdeviceptr ptr, idle;
 
     start();
-    fail = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_fail");
+    void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY);
+    fail = guest_symbol(libcuda, "vp_sim_fail");
     CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
     CHECK_OK(cuMemAlloc(&ptr, MIB));
     for (int lacking = 0; lacking < 2; lacking++)
-        for (int which = 0; which < 3; which++) {
+        for (int which = 0; which < 5; which++) {
             CUgraph graph;
             CUgraphExec exec;
             CUresult wanted = lacking ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -198,8 +200,12 @@ static void graphs_get_idle_memory(void) {
             CHECK_OK(cuMemsetD8Async(ptr, (unsigned char)which, MIB, stream));
             CHECK_OK(cuStreamEndCapture(stream, &graph));
             fail(names[which], 1, CUDA_ERROR_OUT_OF_MEMORY);
-            CHECK(cuGraphInstantiate(&exec, graph, 0) == (which == 0 ? wanted : CUDA_SUCCESS));
-            if (which == 0 && lacking) {
+            /* Runtimes before CUDA 12 make them by calls of their own. */
+            CUresult (*older)(CUgraphExec *, CUgraph, CUgraphNode *, char *,
+                              size_t) = which < 3 ? NULL : guest_symbol(libcuda, names[which]);
+            CUresult made = older ? older(&exec, graph, NULL, NULL, 0) : cuGraphInstantiate(&exec, graph, 0);
+            CHECK(made == (which == 0 || older ? wanted : CUDA_SUCCESS));
+            if ((which == 0 || older) && lacking) {
                 CHECK_OK(cuGraphDestroy(graph));
                 continue;
             }
