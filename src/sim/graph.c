@@ -6,7 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "sim_private.h"
+#include "graph_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -433,8 +433,16 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream str
     CUresult result = sim_stream_for_work(stream_handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
+    if (!stream->capture && !sim_graph_may_launch(exec))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream->capture)
+        sim_graph_memory_take_unfreed(exec, stream);
     for (size_t i = 0; i < exec->count; i++) {
         struct sim_op *op = sim_op_again(exec->nodes[i]);
+        if (op->kind == SIM_OP_ALLOC && !stream->capture)
+            sim_graph_memory_give(op->block);
+        if (op->kind == SIM_OP_FREE && !stream->capture)
+            sim_graph_memory_take(op->block);
         op->launched = exec->graph;
         op->launched->refs++;
         if (!i && exec->last && !stream->capture)
@@ -529,4 +537,5 @@ void sim_graphs_reset(void) {
         ;
     sim_handle_each(SIM_GRAPH, graph_free, NULL)
         ;
+    sim_graph_memory_reset();
 }

@@ -6,7 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "sim_private.h"
+#include "graph_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -238,7 +238,8 @@ SIM_API(0, 3020, cuMemFree_v2, (CUdeviceptr at), (at)) {
     if (!at)
         return CUDA_SUCCESS;
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!block || block->range.start != at || !on_device(block->kind) || block->freeing || block->dead)
+    if (!block || block->range.start != at || !on_device(block->kind) || block->freeing ||
+        (block->kind == SIM_BLOCK_GRAPH && !block->given))
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
@@ -251,9 +252,10 @@ SIM_API(0, 3020, cuMemFree_v2, (CUdeviceptr at), (at)) {
         return result;
     if (block->kind == SIM_BLOCK_POOL)
         sim_pool_return(block, NULL);
-    else if (block->kind == SIM_BLOCK_GRAPH)
+    else if (block->kind == SIM_BLOCK_GRAPH) {
         block->dead = true;
-    else
+        sim_graph_memory_take(block);
+    } else
         sim_block_destroy(block);
     return CUDA_SUCCESS;
 }

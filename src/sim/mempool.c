@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "sim_private.h"
+#include "graph_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -250,9 +250,9 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle
         return CUDA_SUCCESS;
     struct sim_block *block = sim_block_find((uintptr_t)at);
     if (!block || block->range.start != at || block->freeing || block->kind > SIM_BLOCK_GRAPH ||
-        (block->dead && !stream->capture))
+        (block->kind == SIM_BLOCK_GRAPH && !block->given && !stream->capture))
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture && (block->kind != SIM_BLOCK_GRAPH || block->graph != stream->capture->graph))
+    if (stream->capture && !sim_graph_may_free(stream->capture->graph, block))
         return CUDA_ERROR_INVALID_VALUE;
     sim_cost(360);
     if (block->kind == SIM_BLOCK_DEVICE) {
@@ -268,8 +268,13 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle
         return result;
     }
     block->freeing = block->kind == SIM_BLOCK_POOL;
-    struct sim_op *op = sim_op_new(SIM_OP_FREE);
-    op->block = block;
+    struct sim_op *op;
+    if (block->kind == SIM_BLOCK_GRAPH) {
+        op = sim_graph_free_op(block, stream->capture ? stream->capture->graph : NULL);
+    } else {
+        op = sim_op_new(SIM_OP_FREE);
+        op->block = block;
+    }
     sim_op_enqueue(stream, op);
     return CUDA_SUCCESS;
 }

@@ -6,7 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "sim_private.h"
+#include "graph_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,19 +80,14 @@ SIM_API(0, 11040, cuGraphAddMemAllocNode,
     return add(out, handle, after, count, CUDA_SUCCESS, &op);
 }
 
-/* Once, and in the graph that it is allocated in. */
 SIM_API(0, 11040, cuGraphAddMemFreeNode,
         (CUgraphNode * out, CUgraph handle, const CUgraphNode *after, size_t count, CUdeviceptr at),
         (out, handle, after, count, at)) {
     const struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!graph || !block || block->kind != SIM_BLOCK_GRAPH || block->range.start != at || block->graph != graph)
+    if (!graph || !block || block->range.start != at || !sim_graph_may_free(graph, block))
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < graph->count; i++)
-        if (graph->nodes[i]->kind == SIM_OP_FREE && graph->nodes[i]->block == block)
-            return CUDA_ERROR_INVALID_VALUE;
-    struct sim_op *op = sim_op_new(SIM_OP_FREE);
-    op->block = block;
+    struct sim_op *op = sim_graph_free_op(block, graph);
     return add(out, handle, after, count, CUDA_SUCCESS, &op);
 }
 

@@ -543,11 +543,13 @@ struct sim_block {
     bool on_list;
     bool freeing;                /* a stream-ordered free is queued */
     bool dead;                   /* graph memory outside its life */
+    bool given;                  /* graph memory: a launch has allocated it, and nobody has freed it since */
     struct sim_context *context; /* NULL for stream-ordered memory */
     struct sim_pool *pool;
-    struct sim_op *born; /* the stream-ordered allocation; one reference */
-    uint64_t freed_by;   /* id of the stream that freed it; 0: none, or the host has waited for it since */
-    struct sim_graph *graph;
+    struct sim_op *born;              /* the stream-ordered allocation; one reference */
+    uint64_t freed_by;                /* id of the stream that freed it; 0: none, or the host has waited for it since */
+    struct sim_graph *graph;          /* that allocates it */
+    bool freed_at_home, freed_abroad; /* a node of that graph, or of another, frees it */
     LIST_ENTRY(sim_block) link;
 };
 

@@ -276,3 +276,55 @@ Test(sim, a_graph_may_be_destroyed_while_it_runs, .init = late) {
     cr_expect_eq(byte(999), 5);
     cr_expect_eq(vp_sim_violations(), 0u);
 }
+
+static CUgraphExec graph_of(CUdeviceptr *allocated, CUdeviceptr freed, unsigned long long flags) {
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(cuStreamBeginCapture(free_stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    if (allocated) {
+        OK(cuMemAllocAsync(allocated, 1000, free_stream));
+        OK(cuMemsetD8Async(*allocated, 5, 1000, free_stream));
+    }
+    if (freed)
+        OK(cuMemFreeAsync(freed, free_stream));
+    OK(cuStreamEndCapture(free_stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, flags));
+    OK(cuGraphDestroy(graph));
+    return exec;
+}
+
+/* As CUDA documents it: by a stream, at once, by another graph, or by the next launch. */
+Test(sim, graph_memory_is_the_programs_until_it_is_freed, .init = late) {
+    const size_t used = vp_sim_used(0);
+    CUdeviceptr ptr;
+    CUgraphExec exec = graph_of(&ptr, 0, 0);
+    IS(cuMemFreeAsync(ptr, free_stream), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphLaunch(exec, free_stream));
+    IS(cuGraphLaunch(exec, free_stream), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemcpyAsync(memory, ptr, 1000, free_stream));
+    OK(cuMemFreeAsync(ptr, free_stream));
+    IS(cuMemFreeAsync(ptr, free_stream), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphLaunch(exec, free_stream));
+    OK(cuMemFree(ptr));
+    cr_expect_eq(byte(999), 5);
+
+    CUgraphExec freeing = graph_of(NULL, ptr, 0);
+    IS(cuGraphLaunch(freeing, free_stream), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphLaunch(exec, free_stream));
+    OK(cuGraphLaunch(freeing, free_stream));
+    IS(cuMemFree(ptr), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphExecDestroy(freeing));
+    OK(cuGraphLaunch(exec, free_stream));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuMemsetD8Async(ptr, 6, 1000, free_stream));
+    OK(cuMemFreeAsync(ptr, free_stream));
+
+    exec = graph_of(&ptr, 0, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    OK(cuGraphLaunch(exec, free_stream));
+    OK(cuGraphLaunch(exec, other));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuMemFreeAsync(ptr, other));
+    OK(cuCtxSynchronize());
+    cr_expect_eq(vp_sim_violations(), 0u);
+    cr_expect_eq(vp_sim_used(0), used);
+}
