@@ -23,6 +23,7 @@ static __attribute__((noinline, cold)) VP_LOCKED int wait_and_try(struct vp_pool
     /* The barrier of a context that has ended meanwhile may be another's. */
     for (;; vp_pool_error_forget(pool, req->context),
             err = vp_bound_ended(req) ? -ENODEV : vp_throttle_alloc(pool, req, out)) {
+        const uint64_t moves = vp_state.timelines.moves;
         if (err == -EAGAIN) {
             uint64_t from = vp_clock_ns();
             req->impatient = !vp_wait_event(req->await);
@@ -33,13 +34,13 @@ static __attribute__((noinline, cold)) VP_LOCKED int wait_and_try(struct vp_pool
             if (vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, req->asked, &borrows))
                 continue;
             if (!begin) {
-                if (vp_wait_is_hopeless(pool, req->asked))
+                if (moves == vp_state.timelines.moves && vp_wait_is_hopeless(pool, req->asked))
                     return vp_spill(pool, req, true, out);
                 begin = vp_clock_ns();
                 serial = vp_state.timelines.recorded;
             }
             uint64_t from = vp_clock_ns();
-            bool gained = vp_wait_pending(pool, serial, begin);
+            bool gained = vp_wait_pending(pool, serial, begin, moves);
             vp_pool_waited(pool, vp_clock_ns() - from, !gained);
             if (!gained) {
                 /* CUDA's own pools would now let the stream wait, and so do we: the last thing before the host's

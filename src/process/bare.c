@@ -152,6 +152,7 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
     bool relieved = false;
     for (;;) {
         int err = vp_bare_make_room(pool, size, timeline_of(pool, stream), relieved);
+        const uint64_t moves = vp_state.timelines.moves;
         publish(pool);
         if (err != -ENOMEM)
             return err;
@@ -163,12 +164,12 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
         }
         if (vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, size, &borrows))
             continue;
-        if (!begin && vp_wait_is_hopeless(pool, size))
+        if (!begin && moves == vp_state.timelines.moves && vp_wait_is_hopeless(pool, size))
             return err;
         serial = begin ? serial : vp_state.timelines.recorded;
         begin = begin ? begin : vp_clock_ns();
         uint64_t from = vp_clock_ns();
-        bool gained = vp_wait_pending(pool, serial, begin);
+        bool gained = vp_wait_pending(pool, serial, begin, moves);
         vp_pool_waited(pool, vp_clock_ns() - from, !gained);
         if (!gained)
             return err;

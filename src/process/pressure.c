@@ -126,7 +126,8 @@ static VP_LOCKED bool wait_for_work(struct vp_relief *relief) {
         pool->config.pause(waited);
         vp_timelines_poll(timelines, quarantine);
         if (quarantine)
-            relief->serial = timelines->recorded;
+            vp_timelines_cover(timelines);
+        relief->serial = quarantine ? timelines->recorded : relief->serial;
         /* Another thread may have asked before us. */
         if (timelines->moves == moves)
             continue;

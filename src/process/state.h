@@ -215,11 +215,11 @@ size_t vp_wait_device_free(const struct vp_pool *pool) VP_LOCKED;
 /* Could the request not be met even if everything pending came free? */
 bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
 /*
- * Waits for work that was queued before `serial`; true if something completed since, so that another try may succeed.
- * False: nothing of it is left, or it takes too long. What was freed while captures run has no event yet, and is waited
- * for as well.
+ * Waits for work that was queued before `serial`; true if something completed since (timelines.moves was `moves` at the
+ * last try; other threads look, too), so that another may succeed. False: nothing of it is left, or it takes too long.
+ * What was freed while captures run has no event yet, and is waited for as well.
  */
-bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) VP_LOCKED __attribute__((cold));
+bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin, uint64_t moves) VP_LOCKED;
 /*
  * Waits for all contexts of those devices, one bit each; not while captures run, which that would destroy. A context
  * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report. `*over`:

@@ -20,7 +20,7 @@ static void relax_cpu(void) {
 }
 
 /* Each look asks the driver, under a lock of its own that launches take, too: not oftener than it helps. */
-static const uint64_t LOOK_EVERY_NS = 10000;
+static const uint64_t LOOK_EVERY_NS = 10000, NAP_FROM_NS = 1000000;
 
 static void spin_for(uint64_t ns) {
     const uint64_t begin = vp_clock_ns();
@@ -28,8 +28,6 @@ static void spin_for(uint64_t ns) {
     while (vp_clock_ns() - begin < ns)
         relax_cpu();
 }
-
-static const uint64_t NAP_FROM_NS = 1000000;
 
 static void pause_for(uint64_t waited_ns) {
     /* A barrier on an idle device is done within half a microsecond; a long kernel must not keep a core busy. */
@@ -43,7 +41,7 @@ static void pause_for(uint64_t waited_ns) {
 
 /* The lock is not handed on in turn: whoever lets it go for a moment could have it again before those that it has kept
  * waiting wake up. These get so many naps more, together. */
-enum { NAPS = 400 };
+enum { NAPS = 400, LOOKS = 8 };
 
 void vp_wait_pause(uint64_t waited_ns) {
     const unsigned came = atomic_load(&vp_state.came);
@@ -107,17 +105,20 @@ bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) {
     return size > free_bytes + vp_pool_idle(pool);
 }
 
-bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin) {
+bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin, uint64_t moves) {
     struct vp_timelines *timelines = &vp_state.timelines;
+    unsigned looks = 0;
     while (vp_clock_ns() - begin < VP_PENDING_WAIT_NS) {
         bool quarantine = vp_timelines_open(timelines) && vp_clock_ns() - begin < VP_QUARANTINE_WAIT_NS;
         if (!quarantine && !vp_timelines_waiting(timelines, serial))
-            return false;
-        vp_wait_pause(vp_clock_ns() - begin);
+            return timelines->moves != moves;
+        /* What others free meanwhile puts off all that it is united with: some looks come without. */
+        if (!quarantine || looks++ % LOOKS == 0)
+            vp_wait_pause(vp_clock_ns() - begin);
         vp_timelines_poll(timelines, quarantine);
         if (quarantine)
             vp_timelines_cover(timelines);
-        if (pool->mem.moves != timelines->moves)
+        if (timelines->moves != moves || pool->mem.moves != timelines->moves)
             return true;
         if (quarantine)
             serial = timelines->recorded;

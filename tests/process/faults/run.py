@@ -401,6 +401,14 @@ def ends_by_a_signal_and_tells(kilobytes):
     return test
 
 
+# ---- 38: threads beside a capture
+
+def enough_for_all():
+    """It hangs on who comes when, so in four runs."""
+    for seed in range(4):
+        says("together", r"^failed: 0$", sim=f"capacity=40M,seed={seed}")()
+
+
 # ---- 31: descriptors that the program has closed
 
 def all_closed(name):
@@ -532,6 +540,8 @@ CASES = [
      same("opening", "lazy=100,memset=late", env={"VPOOL_LOG": "debug"})),
     ("36 batches that CUDA refuses", same("batches")),
     ("37 a dlopen() of the program's that looks CUDA up", same("opens")),
+    ("38 threads that allocate at once beside a capture", enough_for_all),
+    ("39 CUDA's own memory beside a capture", same("beside", "capacity=64M,lazy=100")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
