@@ -86,13 +86,12 @@ CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size) {
 
 CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     struct vp_pool *pool;
-    CUdevice dev;
     if ((!base && !size) || !vp_enter())
         return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
-    /* It is an error without a context, which the driver is left to name. */
-    bool ours = (r || import) && !vp_state.drv.cuCtxGetDevice(&dev);
+    /* It is an error without a context, or in one that has ended, which the driver is left to name. */
+    bool ours = (r || import) && !vp_context_known(&vp_state.drv, NULL);
     if (ours && base)
         *base = r ? r->addr : import->ptr;
     if (ours && size)

@@ -52,14 +52,16 @@ Test(api, a_context_takes_its_synchronous_blocks_with_it) {
 
 /* It may still be current, as another thread's is: its handle is no longer the driver's to be asked about. */
 Test(api, a_destroyed_context_is_not_named) {
-    CUdeviceptr ptr;
+    CUdeviceptr ptr, base;
     CUcontext popped;
     door_open(SIM);
+    CUdeviceptr living = door_malloc(512);
     CUcontext made = door_context(0);
     cu_ok(cuCtxPushCurrent(made));
     cu_ok(door_context_destroy(made));
     cr_assert(door_alloc(&ptr, 512) == CUDA_ERROR_CONTEXT_IS_DESTROYED && !door_served);
     cr_assert(door_alloc_async(&ptr, 512, NULL, 0) == CUDA_ERROR_CONTEXT_IS_DESTROYED && !door_served);
+    cr_assert_eq(vp_api_address_range(&base, NULL, living), VP_NOT_OURS, "it is CUDA that names the error");
     cr_assert_eq(vp_sim_violations(), 0);
     cu_ok(cuCtxPopCurrent(&popped));
     door_close();
