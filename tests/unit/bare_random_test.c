@@ -45,9 +45,13 @@ static struct {
     uint8_t next;
     unsigned seed;
     bool faults, sleeps, asleep; /* the device is paused now and then; it is */
-    unsigned runs;               /* that were taken */
-    size_t beside;               /* another process takes what it can get of so many bytes; 0: there is none */
-    bool counts;                 /* room was made, and a part of it counted on the device for a moment */
+    bool captures;               /* captures last for a while */
+    CUstream captured;           /* one that does; NULL: none */
+    unsigned few; /* blocks at a time, most of a few sizes that drift; 0: as many as there are, of any size */
+    size_t drifts[4];
+    unsigned runs; /* that were taken */
+    size_t beside; /* another process takes what it can get of so many bytes; 0: there is none */
+    bool counts;   /* room was made, and a part of it counted on the device for a moment */
     unsigned let_in, refused, counted;
 } cache;
 
@@ -135,6 +139,10 @@ static void use_one(struct held_block *b) {
     const bool own = b < cache.block + STREAMS;
     int stream = own ? (int)(b - cache.block) : (int)pick(STREAMS);
     b->size = own ? OWN_UNITS * UNIT - 512 : (pick(4) ? pick(64) + 1 : pick(900) + 1) * 4 * KiB + 512 * pick(3);
+    if (cache.few && !own && pick(10)) {
+        size_t *drift = &cache.drifts[pick(4)];
+        b->size = *drift += pick(2) * 4 * KiB;
+    }
     b->units = vp_round_up(b->size, UNIT) / UNIT;
     const bool refused = vp_bare_room(0, b->size, on(cache.stream[stream]));
     cache.refused += refused;
@@ -254,17 +262,33 @@ static void turn_over(void) {
     }
 }
 
+/* What is left meanwhile is the graph's, perhaps, and is pinned. */
+static void turn_capture(void) {
+    CUgraph graph;
+    if (!cache.captured) {
+        cache.captured = door_stream(CU_STREAM_NON_BLOCKING);
+        cu_ok(door_begin_capture(cache.captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+        return;
+    }
+    cu_ok(door_end_capture(cache.captured, &graph));
+    cu_ok(cuGraphDestroy(graph));
+    cu_ok(cuStreamDestroy(cache.captured));
+    cache.captured = NULL;
+}
+
 static void run(unsigned seed, const char *sim, int steps, bool faults) {
     door_open(sim);
     cache.seed = seed;
     cache.faults = faults;
+    for (size_t i = 0; i < sizeof cache.drifts / sizeof *cache.drifts; i++)
+        cache.drifts[i] = (pick(3) ? pick(12) + 1 : pick(40) + 1) * 64 * KiB;
     release_handle = vp_state.drv.cuMemRelease;
     if (cache.beside)
         vp_state.drv.cuMemRelease = release_to_others;
     for (int i = 0; i < STREAMS; i++)
         cache.stream[i] = door_stream(CU_STREAM_NON_BLOCKING);
     for (int step = 0; step < steps; step++) {
-        struct held_block *b = &cache.block[pick(pick(3) ? BLOCKS : STREAMS)];
+        struct held_block *b = &cache.block[pick(pick(3) ? cache.few ? cache.few : BLOCKS : STREAMS)];
         if (cache.beside && !pick(4))
             vp_sim_others(0, pick((unsigned)(cache.beside - held())));
         if (!pick(20))
@@ -275,6 +299,8 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
             vp_api_relieve();
         else if (cache.sleeps && vp_state.pools[0] && !pick(50))
             turn_over();
+        else if (cache.captures && vp_state.pools[0] && !pick(100))
+            turn_capture();
         else if (atomic_load(&vp_bare_pools) && !pick(30))
             set_back();
         else if (b->ptr)
@@ -284,6 +310,8 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert(!vp_state.pools[0] || vp_pool_check(pool_of(0), stderr), "step %d", step);
     }
     forget_faults();
+    if (cache.captured)
+        turn_capture();
     if (cache.asleep)
         turn_over();
     cr_assert_gt(cache.runs, VP_FEWER(cache.beside ? 10 : 25));
@@ -323,6 +351,24 @@ Test(bare, bytes_are_their_owners_with_plenty_of_memory) {
 
 Test(bare, a_driver_that_fails_once_in_a_while_costs_no_byte) {
     run(4, "capacity=64M,granularity=64K,lazy=30,timeout=3000", VP_FEWER(2000), true);
+}
+
+static void run_small(unsigned seed, const char *sim, unsigned few, int steps, bool captures) {
+    cache.few = few;
+    cache.captures = captures;
+    run(seed, sim, steps, false);
+}
+
+Test(bare, bytes_are_their_owners_in_a_small_program) {
+    run_small(13, "capacity=200M,granularity=64K,lazy=10,timeout=3000", 8, VP_FEWER(2000), false);
+}
+
+Test(bare, bytes_are_their_owners_in_a_small_program_that_captures) {
+    run_small(14, "capacity=200M,granularity=64K,lazy=10,timeout=3000", 12, VP_FEWER(2000), true);
+}
+
+Test(bare, bytes_are_their_owners_beside_captures) {
+    run_small(15, "capacity=64M,granularity=64K,lazy=50,timeout=3000", 0, VP_FEWER(1000), true);
 }
 
 static void run_asleep(unsigned seed, const char *sim, int steps) {
