@@ -31,6 +31,7 @@ int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, s
     vp_memory_note_held(mem, size);
     vp_mapping_note(mem, m, true);
     vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
+    r->planned = false;
     r->state = VP_FREE;
     vp_region_join(mem, r);
     mem->stats.planned_bytes += size;

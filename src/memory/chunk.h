@@ -70,11 +70,11 @@ void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to);
  */
 int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
 /*
- * The same in parts, between which the lock may be let go. begin takes the hole's [addr, end) for it; 0 or -ENOMEM.
- * Each more maps chunks at `addr`, where the last one ended: all of them or none. end makes free memory of what there
- * is by then, up to `built`, and a hole of the rest.
+ * The same in parts, between which the lock may be let go. begin takes the hole's [addr, end) for it, or for a plan; 0
+ * or -ENOMEM. Each more maps chunks at `addr`, where the last one ended: all of them or none. end makes free memory of
+ * what there is by then, up to `built`, and a hole of the rest.
  */
-int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
+int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bool planned);
 int vp_stitch_more(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
 void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, CUdeviceptr end);
 /*

@@ -73,6 +73,7 @@ struct vp_region {
     bool spilled;  /* live: some of it, its end, lies in the host's memory (spill.h) */
     bool bare;     /* live: a bare segment, found by its address, and in no space's list */
     bool blocks;   /* live: it is noted above that this block lies in the way of something */
+    bool planned;  /* building: a plan's (pool/learnt/ahead.h), and nothing is made there yet */
     struct vp_space *space;
     struct vp_list va; /* vp_space.regions, in address order */
     union {

@@ -319,6 +319,7 @@ static struct vp_region *split(struct vp_memory *mem, struct vp_region *r, CUdev
     right->addr = at;
     right->size = vp_region_end(r) - at;
     right->state = r->state;
+    right->planned = r->planned;
     right->space = r->space;
     r->size = at - r->addr;
     region_enter(mem, right, &r->va);

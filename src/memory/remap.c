@@ -130,7 +130,7 @@ int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUd
     return 0;
 }
 
-int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
+int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bool planned) {
     int err = vp_space_reserve(mem, 4);
     if (err)
         return err;
@@ -138,6 +138,7 @@ int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
     assert(r->state == VP_HOLE);
     vp_region_unfile(r);
     r->state = VP_BUILDING;
+    r->planned = planned;
     r->pieces = NULL;
     r->index = NULL;
     return 0;
@@ -159,6 +160,7 @@ void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, C
         assert(r->state == VP_BUILDING);
         next = vp_region_end(r);
         r->state = addr < built ? VP_FREE : VP_HOLE;
+        r->planned = false;
         vp_region_join(mem, r);
     }
 }

@@ -172,7 +172,7 @@ int vp_bound_build(struct vp_pool *pool, const struct vp_request *req, enum vp_u
     if (err)
         return err;
     struct parts p = {hole->addr, hole->addr, hole->addr + size, hole->addr + size + room};
-    if ((err = vp_stitch_begin(&pool->mem, p.addr, p.stop)))
+    if ((err = vp_stitch_begin(&pool->mem, p.addr, p.stop, false)))
         return err;
     pool->bound.under_way = true;
     while (!(err = part(pool, req, use, &p)) && p.at < p.end) {

@@ -208,11 +208,12 @@ static VP_LOCKED int pause_held(struct vp_pool *pool, const struct vpool_pause *
     return err;
 }
 
-/* What a plan's builder has in its hands would stay on the device. */
+/* What a plan's builder has in its hands would stay on the device, and nothing is made as long as the pause lasts. */
 static VP_LOCKED int pause_locked(struct vp_pool *pool, const struct vpool_pause *how, const char **reason) {
     vp_ahead_hold_back(pool);
     const int err = pause_held(pool, how, reason);
-    vp_ahead_go_on(pool);
+    if (err == -EALREADY || !pauses[pool->mem.device].paused)
+        vp_ahead_go_on(pool);
     return err;
 }
 
@@ -285,8 +286,10 @@ VP_PUBLIC int vpool_resume(int device) {
     struct paused *p = &pauses[device];
     if (pool)
         err = p->paused ? wake(pool, p) : -EALREADY;
-    if (pool && !err)
+    if (pool && !err) {
         forget(p);
+        vp_ahead_go_on(pool);
+    }
     vp_leave();
     return err;
 }

@@ -3,6 +3,7 @@
 #include "fixture.h"
 
 #include "pool/bound.h"
+#include "pool/learnt/ahead.h"
 #include "pool/throttle.h"
 #include "watch/snapshot.h"
 
@@ -315,4 +316,64 @@ Test(bound, survives_each_call_that_fails) {
             fx_free(a, 0);
             end();
         }
+}
+
+/* ---- in what a plan had ---- */
+
+static CUdeviceptr beside;
+
+static void end_plan(void) {
+    if (beside)
+        return;
+    vp_ahead_stop(fx.pool.ahead);
+    beside = fx_alloc(300 * MiB, 1);
+}
+
+/* All that the builder makes goes back to the device: a hole among the plan's addresses, where others build, too. */
+static void make_and_return(struct vp_ahead *plan) {
+    struct vp_ahead_batch batch;
+    while (vp_ahead_begin(plan, &batch)) {
+        vp_ahead_make(&fx.drv, &batch);
+        vp_ahead_end(plan, &batch, true);
+    }
+    cr_assert_gt(stats()->planned_bytes, 300 * CHUNK);
+    vp_pool_trim(&fx.pool, 0);
+}
+
+Test(bound, a_plan_that_ends_meanwhile_takes_nothing_of_the_build) {
+    static const size_t LARGE = 100 * CHUNK;
+    static struct vp_learnt_run runs[] = {{0, CHUNK, 4096, 0, VP_ZONE_LARGE}, {32 * GiB, CHUNK, 8, 9, VP_ZONE_LARGE}};
+    static struct vp_learnt_slot slot = {LARGE, 64 * GiB, false};
+    static uint32_t requests[4];
+    const struct vp_pool_config config = {.handle = 256 * MiB, .va = 1024 * GiB, .pause = gap, .now = now};
+    struct vp_learnt learnt = {.device_count = 1};
+    learnt.device[0] = (struct vp_learnt_device){.granularity = 2 * MiB,
+                                                 .peak_live = 32 * GiB,
+                                                 .peak_held = 32 * GiB,
+                                                 .runs = runs,
+                                                 .slots = &slot,
+                                                 .requests = requests,
+                                                 .run_count = 2,
+                                                 .slot_count = 1,
+                                                 .request_count = 4};
+    CUdeviceptr some[4];
+    fx_open_pool(ROOM, &vp_policy_vpool, &config);
+    cr_assert_eq(vp_ahead_start(&fx.pool, &learnt, true), 0);
+    make_and_return(fx.pool.ahead);
+    for (int i = 0; i < 4; i++)
+        some[i] = fx_alloc(LARGE, 1);
+    fx_free(some[0], 1);
+    fx_free(some[2], 1);
+    gaps = 0;
+    meanwhile = end_plan;
+    CUdeviceptr a = fx_alloc(170 * CHUNK, 1);
+    meanwhile = NULL;
+    cr_assert(gaps && a < fx.pool.ahead->end[VP_ZONE_LARGE], "it is built in parts, and there");
+    cr_assert(beside + 300 * MiB <= a || a + 170 * CHUNK <= beside);
+    cr_assert(vp_pool_check(&fx.pool, stderr));
+    fx_free(a, 1);
+    fx_free(beside, 1);
+    fx_free(some[1], 1);
+    fx_free(some[3], 1);
+    fx_close();
 }

@@ -351,6 +351,97 @@ Test(learnt, a_builder_that_fails_loses_nothing) {
     unlink(path);
 }
 
+/* ---- what others want meanwhile ---- */
+
+static struct vp_ahead *follow_plan(void) {
+    learn_and_close(STEPS);
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    return fx.pool.ahead;
+}
+
+Test(learnt, a_run_that_gave_all_back_is_learnt) {
+    open_learning();
+    train(STEPS, 0);
+    vp_pool_trim(&fx.pool, 0);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 0);
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    train(STEPS, 0);
+    cr_assert_eq(fx.pool.ahead->served, fx.pool.ahead->requests);
+    close_with_plan();
+}
+
+Test(learnt, a_context_does_not_end_while_it_is_asked_what_is_free) {
+    struct vp_ahead *plan = follow_plan();
+    struct vp_ahead_batch batch;
+    fx.context->primary = true;
+    cr_assert(vp_ahead_begin(plan, &batch) && batch.context == fx.context);
+    cr_assert_eq(fx.context->waiters, 1);
+    vp_ahead_make(&fx.drv, &batch);
+    vp_ahead_end(plan, &batch, true);
+    cr_assert_eq(fx.context->waiters, 0);
+    close_with_plan();
+}
+
+static bool never(void) {
+    return false;
+}
+
+Test(learnt, nothing_is_made_while_another_process_wakes) {
+    struct vp_ahead *plan = follow_plan();
+    struct vp_ahead_batch batch;
+    CUdeviceptr addr;
+    fx.pool.mem.may_grow = never;
+    cr_assert_not(vp_ahead_begin(plan, &batch));
+    cr_assert_eq(fx_try(12 * MiB, 1, &addr), -ENOMEM);
+    fx.pool.mem.may_grow = NULL;
+    cr_assert_gt(build_all(), 0);
+    close_with_plan();
+}
+
+Test(learnt, what_was_given_back_is_not_made_again_unasked) {
+    struct vp_ahead *plan = follow_plan();
+    cr_assert_gt(build_all(), 0);
+    vp_pool_trim(&fx.pool, 0);
+    cr_assert_eq(build_all(), 0);
+    CUdeviceptr addr = fx_alloc(12 * MiB, 1);
+    cr_assert_gt(build_all(), 0);
+    fx_free(addr, 1);
+    vp_ahead_stop(plan);
+    close_with_plan();
+}
+
+Test(learnt, what_comes_too_late_for_a_pause_does_not_stay) {
+    struct vp_ahead *plan = follow_plan();
+    struct vp_ahead_batch batch;
+    cr_assert(vp_ahead_begin(plan, &batch));
+    vp_ahead_make(&fx.drv, &batch);
+    fx.pool.mem.asleep = 1;
+    vp_ahead_end(plan, &batch, true);
+    fx.pool.mem.asleep = 0;
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 0);
+    cr_assert_eq(vp_sim_used_vmm(0), 0);
+    cr_assert_gt(build_all(), 0);
+    close_with_plan();
+}
+
+/* Whatever a file says. */
+Test(learnt, a_place_beyond_all_addresses_is_none) {
+    struct vp_ahead *plan = follow_plan();
+    struct vp_ahead_batch batch;
+    plan->plan.slots[plan->plan.requests[0]].offset = VP_LEARNT_MOST - 12 * MiB;
+    cr_assert(vp_ahead_begin(plan, &batch));
+    CUdeviceptr addr = fx_alloc(12 * MiB, 1);
+    cr_assert_eq(plan->served, 0);
+    vp_ahead_make(&fx.drv, &batch);
+    vp_ahead_end(plan, &batch, true);
+    fx_free(addr, 1);
+    close_with_plan();
+}
+
 /* ---- the file ---- */
 
 static int load(char *why, size_t room) {

@@ -58,7 +58,7 @@ static int take_addresses(struct vp_pool *pool, struct vp_ahead *p, enum vp_zone
         return -EINVAL;
     p->base[zone] = s->base;
     p->end[zone] = s->base + bytes;
-    return vp_stitch_begin(&pool->mem, s->base, s->base + bytes);
+    return vp_stitch_begin(&pool->mem, s->base, s->base + bytes, true);
 }
 
 static const struct vp_learnt_device *part_of(const struct vp_learnt *learnt, CUdevice device) {
@@ -162,10 +162,6 @@ static void go_on(struct vp_ahead *p, uint32_t number) {
 
 /* ---- its place ---- */
 
-static CUdeviceptr place_of(const struct vp_ahead *p, uint32_t number) {
-    return p->base[VP_ZONE_LARGE] + p->plan.slots[p->plan.requests[number - 1]].offset;
-}
-
 static bool may_be(const struct vp_ahead *p, uint64_t number, const struct vp_request *req) {
     return number >= p->at && number - p->at < VP_AHEAD_LOOK && number < p->plan.request_count &&
            !(p->taken >> (number - p->at) & 1) && is_of(p, number, req);
@@ -186,10 +182,16 @@ static uint32_t number_of(const struct vp_ahead *p, const struct vp_request *req
     return look_everywhere(p, req);
 }
 
+/* The place that the plan has for it, among its addresses; 0: none. */
+static CUdeviceptr place_of(const struct vp_ahead *p, const struct vp_request *req) {
+    const uint32_t number = p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
+    const CUdeviceptr addr = number ? p->base[VP_ZONE_LARGE] + p->plan.slots[p->plan.requests[number - 1]].offset : 0;
+    return addr + req->size <= p->end[VP_ZONE_LARGE] ? addr : 0;
+}
+
 bool vp_ahead_await(struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_ahead *p = pool->ahead;
-    const uint32_t number = p->under_way && p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
-    const CUdeviceptr addr = number ? place_of(p, number) : 0;
+    const CUdeviceptr addr = p->under_way ? place_of(p, req) : 0;
     if (!addr || !vp_ahead_lacks(p, addr, addr + req->size))
         return false;
     const bool waited = vp_ahead_hold_back(pool);
@@ -212,10 +214,8 @@ void vp_ahead_go_on(struct vp_pool *pool) {
 
 struct vp_fit vp_ahead_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_ahead *p = pool->ahead;
-    const uint32_t number = p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
-    const CUdeviceptr addr = number ? place_of(p, number) : 0;
-    if (!number || addr + req->size > p->end[VP_ZONE_LARGE] ||
-        (vp_ahead_is_open(p) && !vp_ahead_complete(p, addr, addr + req->size)))
+    const CUdeviceptr addr = place_of(p, req);
+    if (!addr || (vp_ahead_is_open(p) && !vp_ahead_complete(p, addr, addr + req->size)))
         return (struct vp_fit){NULL, 0};
     return vp_place_find_at(pool, addr, req, use);
 }

@@ -56,6 +56,8 @@ struct vp_ahead {
     bool under_way;           /* the builder has some in its hands */
     CUdeviceptr way, way_end; /* and where */
     bool ended;               /* nothing more is made */
+    uint64_t returned;        /* as far as it has seen: vp_memory_stats.planned_returned */
+    uint64_t resting;         /* nothing is made before there were so many requests */
     unsigned refusals;
     unsigned idle_looks;                      /* of its thread, at a program out of step */
     uint64_t background_ns, background_calls; /* of the builder, in the driver */
@@ -99,13 +101,13 @@ enum { VP_AHEAD_BATCH = 16 };
 /* Handles to be made, side by side. */
 struct vp_ahead_batch {
     CUdeviceptr addr;
-    size_t size;         /* of each */
-    unsigned count;      /* wanted; once they were made: there are */
-    unsigned each;       /* handles of the plan in one */
-    unsigned parts;      /* or one of the plan in so many */
-    size_t run;          /* of the plan */
-    bool bare, short_of; /* in bare segments; the device, or the driver, refused some */
-    CUcontext context;   /* to ask what is free; NULL: not to be asked */
+    size_t size;                /* of each */
+    unsigned count;             /* wanted; once they were made: there are */
+    unsigned each;              /* handles of the plan in one */
+    unsigned parts;             /* or one of the plan in so many */
+    size_t run;                 /* of the plan */
+    bool bare, short_of;        /* in bare segments; the device, or the driver, refused some */
+    struct vp_context *context; /* to ask what is free, and kept from ending; NULL: not to be asked */
     CUmemAllocationProp prop;
     CUmemAccessDesc access[64];
     size_t access_count;

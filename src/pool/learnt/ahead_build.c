@@ -90,7 +90,7 @@ static CUdeviceptr base_of(const struct vp_ahead *p, const struct vp_learnt_run 
 static bool take_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
     const struct vp_bare *bare = pool->bare;
     const struct vp_region *r = end - bare->base <= bare->size ? vp_region_at(&pool->mem, addr) : NULL;
-    return r && r->state == VP_HOLE && vp_region_end(r) >= end && !vp_stitch_begin(&pool->mem, addr, end);
+    return r && r->state == VP_HOLE && vp_region_end(r) >= end && !vp_stitch_begin(&pool->mem, addr, end, false);
 }
 
 /* Whom the handles are opened to. */
@@ -165,8 +165,7 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     /* Mapped since, by who was faster; or the plan names addresses twice. */
     const struct vp_region *r = batch->bare ? NULL : vp_region_at(&p->pool->mem, addr);
     while (batch->count && !(batch->bare ? take_bare(p->pool, addr, addr + batch->size * batch->count)
-                                         : r->state == VP_BUILDING && !r->pieces &&
-                                               vp_region_end(r) >= addr + batch->size * batch->count))
+                                         : r->planned && vp_region_end(r) >= addr + batch->size * batch->count))
         batch->count = batch->count / parts / 2 * parts;
     if (!batch->count) {
         p->built[i]++;
@@ -180,19 +179,28 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     return true;
 }
 
-/* A context of the device, to ask how much is free; NULL: there is none. */
-static CUcontext context_of(const struct vp_memory *mem) {
-    const struct vp_context *ctx;
-    vp_list_each(ctx, &mem->timelines->contexts, link)
-        if (ctx->device == mem->device && ctx->primary && !ctx->gone && !ctx->sick && !atomic_load(&ctx->ending))
-            return ctx->handle;
-    return NULL;
+/* A context of the device, to ask how much is free, which does not end meanwhile; NULL: there is none. */
+static struct vp_context *hold_context(const struct vp_memory *mem) {
+    struct vp_context *ctx = vp_context_on(mem->timelines, mem->device);
+    if (!ctx || !ctx->primary || ctx->sick || ctx->lost)
+        return NULL;
+    ctx->waiters++;
+    return ctx;
+}
+
+/* While a process wakes that sleeps on the device, nobody else takes memory of it. */
+static bool may_grow(const struct vp_memory *mem) {
+    return !mem->may_grow || mem->may_grow();
 }
 
 bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
     struct vp_memory *mem = &p->pool->mem;
     const size_t held = mem->stats.held_bytes;
-    if (p->ended || p->under_way || p->held_back || mem->asleep)
+    /* Whoever had idle memory given back is to have it, for as long as the program asks for nothing. */
+    if (!p->pool->bare && mem->stats.planned_returned != p->returned)
+        p->resting = p->requests + 1;
+    p->returned = mem->stats.planned_returned;
+    if (p->requests < p->resting || p->ended || p->under_way || p->held_back || mem->asleep || !may_grow(mem))
         return false;
     while (p->next < p->plan.run_count && p->built[p->next] == p->plan.runs[p->next].count)
         p->next++;
@@ -209,7 +217,7 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
             if (most < run->size)
                 return false;
             if (choose(p, i, most < BATCH ? most : BATCH < run->size ? run->size : BATCH, batch)) {
-                batch->context = context_of(mem);
+                batch->context = hold_context(mem);
                 return true;
             }
         }
@@ -232,7 +240,7 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
 /* Has the device so much to spare? Where it does not say, yes: it refuses if not. */
 static bool has_room(const struct vp_driver *drv, const struct vp_ahead_batch *batch) {
     size_t left = SIZE_MAX, total = 0;
-    const struct vp_entered entered = vp_context_enter(drv, batch->context);
+    const struct vp_entered entered = vp_context_enter(drv, batch->context ? batch->context->handle : NULL);
     if (!batch->context || entered.refused || drv->cuMemGetInfo_v2(&left, &total))
         left = SIZE_MAX;
     vp_context_leave(drv, entered);
@@ -305,7 +313,10 @@ static bool agree(struct vp_memory *mem, const struct vp_ahead_batch *batch) {
 void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool background) {
     struct vp_memory *mem = &p->pool->mem;
     unsigned done = 0;
-    if (agree(mem, batch))
+    if (batch->context)
+        batch->context->waiters--;
+    /* What comes too late for a pause is not to stay. */
+    if (!mem->asleep && agree(mem, batch))
         while (done < batch->count &&
                !vp_chunk_adopt(mem, batch->handles[done], batch->size, batch->addr + batch->size * done))
             done++;
@@ -341,7 +352,7 @@ void vp_ahead_stop(struct vp_ahead *p) {
         for (CUdeviceptr at = p->base[zone], end; at < p->end[zone]; at = end) {
             const struct vp_region *r = vp_region_at(mem, at);
             end = vp_region_end(r);
-            if (r->state == VP_BUILDING && !r->pieces && !vp_space_reserve(mem, 4))
+            if (r->planned && !vp_space_reserve(mem, 4))
                 vp_stitch_end(mem, r->addr, r->addr, end);
         }
 }
@@ -375,32 +386,27 @@ static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     return true;
 }
 
+/* Has nobody made some of that, though it is the plan's? */
+static bool is_unmade(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
+    const struct vp_region *r = NULL;
+    for (; addr < end && !(r && r->planned); addr = vp_region_end(r))
+        r = vp_region_at(&p->pool->mem, addr);
+    return r && r->planned;
+}
+
 bool vp_ahead_complete(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
-    for (CUdeviceptr at = addr, next; at < end; at = next) {
-        const struct vp_region *r = vp_region_at(&p->pool->mem, at);
-        next = vp_region_end(r);
-        if (r->state != VP_BUILDING || r->pieces)
-            continue;
-        /* Handles are larger than some requests: a program that is not the plan's is to have none made for it. */
-        if (p->under_way || p->pool->mem.asleep || vp_ahead_in_step(p) == VP_AHEAD_OUT_OF_STEP)
-            return false;
-        p->lacking++;
-        return make_now(p, at, end);
-    }
-    return true;
+    if (!is_unmade(p, addr, end))
+        return true;
+    /* Handles are larger than some requests: a program that is not the plan's is to have none made for it. */
+    if (p->under_way || p->pool->mem.asleep || vp_ahead_in_step(p) == VP_AHEAD_OUT_OF_STEP || !may_grow(&p->pool->mem))
+        return false;
+    p->lacking++;
+    return make_now(p, addr, end);
 }
 
 bool vp_ahead_lacks(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
-    if (vp_ahead_busy(p, addr, end))
-        return true;
-    if (p->ended || vp_ahead_in_step(p) == VP_AHEAD_OUT_OF_STEP)
-        return false;
-    for (const struct vp_region *r; addr < end; addr = vp_region_end(r)) {
-        r = vp_region_at(&p->pool->mem, addr);
-        if (r->state == VP_BUILDING && !r->pieces)
-            return true;
-    }
-    return false;
+    return vp_ahead_busy(p, addr, end) ||
+           (!p->ended && vp_ahead_in_step(p) != VP_AHEAD_OUT_OF_STEP && is_unmade(p, addr, end));
 }
 
 bool vp_ahead_busy(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {

@@ -267,7 +267,7 @@ int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_devic
     struct summing s = {.pool = pool, .learn = learn, .out = out, .g = pool->mem.granularity};
     uint64_t end = 0;
     *mem = NULL;
-    if (!learn || learn->lost || vp_list_empty(&pool->mem.chunks))
+    if (!learn || learn->lost || (!learn->count && vp_list_empty(&pool->mem.chunks)))
         return -ENODATA;
     if (learn->gaps) {
         *out = pool->ahead->plan;

@@ -4,6 +4,7 @@
  *   chdir     goes on in another folder
  *   MIB       asks for so much, and may use no more than GUEST_MOST MiB of the device
  *   pause     sleeps, and nothing may be left on the device
+ *   empty     the same, having freed all that it had
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../../common/check.h"
@@ -31,7 +32,7 @@ static void must(int right, const char *what) {
     }
 }
 
-static void do_instead(const char *what) {
+static void do_instead(const char *what, CUdeviceptr first) {
     const char *most = getenv("GUEST_MOST");
     CUdeviceptr block;
     if (!strcmp(what, "chdir")) {
@@ -39,7 +40,9 @@ static void do_instead(const char *what) {
         return;
     }
     usleep(100000); /* something is being made */
-    if (!strcmp(what, "pause")) {
+    if (!strcmp(what, "empty"))
+        CHECK_OK(cuMemFree(first));
+    if (!strcmp(what, "pause") || !strcmp(what, "empty")) {
         int (*pause_now)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "vpool_pause");
         must(pause_now && !pause_now(0), what);
         usleep(600000);
@@ -66,7 +69,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < LAYERS; i++) {
         CHECK_OK(cuMemAllocAsync(&weight[i], (8 << 20) + (size_t)i * 4096 + shift, stream));
         if (!i && getenv("GUEST_THEN"))
-            do_instead(getenv("GUEST_THEN"));
+            do_instead(getenv("GUEST_THEN"), weight[0]);
     }
     for (int step = 0; step < STEPS; step++) {
         for (int i = 0; i < LAYERS; i++) {
