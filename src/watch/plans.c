@@ -26,9 +26,8 @@ static const uint64_t LAST_BATCH_NS = 1000000000;
 
 /* Guarded by the library's lock, but for `ended`. */
 static struct {
-    bool building; /* the thread runs */
-    bool known;    /* the key was looked up */
-    uint64_t key;
+    bool building;                             /* the thread runs */
+    uint64_t key;                              /* of the program; 0: not asked for yet */
     struct vp_learnt_device about[VP_DEVICES]; /* what of a device is asked for while CUDA is there */
     uint64_t device_key[VP_DEVICES];
     char folder[PATH_MAX]; /* that FILE is looked for in, and a slash; empty: it names its own */
@@ -120,9 +119,8 @@ static void describe(struct vp_learnt_device *d, const struct vp_pool *pool) {
 
 static uint64_t key_of(const struct vp_learnt_device *d) {
     char text[VP_LEARNT_TEXT + 96];
-    if (!plans.known)
+    if (!plans.key)
         plans.key = vp_plans_key();
-    plans.known = true;
     snprintf(text, sizeof text, "%u %s %llu %u %llu", d->device, d->name, (unsigned long long)d->memory, d->driver,
              (unsigned long long)d->granularity);
     return vp_learnt_hash(plans.key, text, strlen(text));
@@ -150,16 +148,12 @@ static void find_folder(void) {
 static VP_LOCKED void read_plan(struct vp_pool *pool, const char *path) {
     static struct vp_learnt learnt; /* too large for some stacks */
     char why[256];
-    const uint64_t key = plans.device_key[pool->mem.device];
     int err = vp_learnt_load(path, &learnt, why, sizeof why);
     if (err == -ENOENT)
         return;
-    if (!err && is_auto() && learnt.key != key) {
-        vp_learnt_finish(&learnt);
-        err = -EINVAL;
-        snprintf(why, sizeof why, "it is of another program");
-    }
-    const bool own = !err && (is_auto() || learnt.key == key);
+    /* A file of several devices has the key of the last. */
+    const unsigned count = err ? 0 : learnt.device_count;
+    const bool own = count && key_of(&learnt.device[count - 1]) == learnt.key;
     if (!err && (err = vp_ahead_start(pool, &learnt, own)) == -ENOENT)
         return; /* of other devices */
     if (err == -EINVAL && !*why)
@@ -187,9 +181,7 @@ void vp_plans_open(struct vp_pool *pool) {
     }
     read_plan(pool, path);
     pool->learn = vp_learn_create();
-    if (pool->ahead && !plans.building)
-        plans.building = !vp_thread_start(build);
-    if (pool->ahead && !plans.building)
+    if (pool->ahead && !plans.building && !(plans.building = !vp_thread_start(build)))
         vp_ahead_stop(pool->ahead);
 }
 
@@ -204,12 +196,12 @@ struct writing {
     } arrays[VP_LEARNT_DEVICES];
 };
 
-static bool add_pool(struct writing *w, struct vp_pool *pool) {
+static bool add_pool(struct writing *w, struct vp_pool *pool, uint64_t most_ns) {
     const CUdevice dev = pool->mem.device;
     const unsigned i = w->learnt.device_count;
     struct vp_learnt_device *d = &w->learnt.device[i];
     if (i == VP_LEARNT_DEVICES ||
-        vp_learn_sum_up(pool, vp_clock_ns() + VP_LEARN_NS, d, &w->arrays[i].mem, &w->arrays[i].bytes))
+        vp_learn_sum_up(pool, vp_clock_ns() + most_ns, d, &w->arrays[i].mem, &w->arrays[i].bytes))
         return false;
     memcpy(d->name, plans.about[dev].name, sizeof d->name);
     d->memory = plans.about[dev].memory;
@@ -245,13 +237,14 @@ static VP_LOCKED void write_all(void) {
     static char path[PATH_MAX];
     const char *why;
     bool news = false;
-    vp_pools_each(pool) news |= has_news(pool);
+    unsigned count = 0;
+    vp_pools_each(pool) news |= has_news(pool), count++;
     vp_pools_each(pool) {
         if (is_auto() ? !has_news(pool) : !news || !pool->learn)
             continue;
         if (is_auto())
             w = (struct writing){0};
-        add_pool(&w, pool);
+        add_pool(&w, pool, VP_LEARN_NS / count);
         if (is_auto() && path_of(pool->mem.device, path, &why))
             save(&w, path);
     }

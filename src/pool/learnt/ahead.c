@@ -93,29 +93,23 @@ static struct vp_ahead *make(const struct vp_learnt_device *part) {
 
 int vp_ahead_start(struct vp_pool *pool, struct vp_learnt *learnt, bool trusted) {
     const struct vp_learnt_device *part = part_of(learnt, pool->mem.device);
-    struct vp_ahead *p = NULL;
     int err = !part ? -ENOENT : part->granularity != pool->mem.granularity ? -EINVAL : 0;
-    if (!err && !(p = make(part)))
-        err = -ENOMEM;
-    if (!err) {
-        p->trusted = trusted;
-        index_grams(p);
-        p->learnt = *learnt;
-        p->plan = *part;
-        p->most = most_of(part);
-        err = take_addresses(pool, p, VP_ZONE_LARGE);
-        if (!err)
-            err = take_addresses(pool, p, VP_ZONE_SMALL);
-        pool->ahead = p;
-        p->pool = pool;
-        if (err) {
-            vp_ahead_stop(p);
-            vp_ahead_finish(p);
-            pool->ahead = NULL;
-        }
-        return err;
+    struct vp_ahead *p = err ? NULL : make(part);
+    if (!p) {
+        vp_learnt_finish(learnt);
+        return err ? err : -ENOMEM;
     }
-    vp_learnt_finish(learnt);
+    p->pool = pool;
+    p->trusted = trusted;
+    p->learnt = *learnt;
+    p->most = most_of(part);
+    index_grams(p);
+    if (!(err = take_addresses(pool, p, VP_ZONE_LARGE)) && !(err = take_addresses(pool, p, VP_ZONE_SMALL))) {
+        pool->ahead = p;
+        return 0;
+    }
+    vp_ahead_stop(p);
+    vp_ahead_finish(p);
     return err;
 }
 
@@ -276,12 +270,8 @@ size_t vp_ahead_used_bytes(const struct vp_pool *pool) {
     vp_list_each(chunk, &pool->mem.chunks, link) {
         if (!chunk->planned)
             continue;
-        if (chunk->touched) {
-            bytes += chunk->size;
-            continue;
-        }
         const struct vp_region *r = vp_region_at(&pool->mem, chunk->current->addr);
-        bool fresh = r->state == VP_FREE && vp_region_end(r) >= vp_chunk_end(chunk);
+        bool fresh = !chunk->touched && r->state == VP_FREE && vp_region_end(r) >= vp_chunk_end(chunk);
         for (const struct vp_piece *piece = fresh ? vp_piece_at(r, chunk->current->addr) : NULL; piece;
              piece = piece->end < vp_chunk_end(chunk) ? piece->next : NULL)
             fresh &= !piece->age;

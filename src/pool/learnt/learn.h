@@ -44,7 +44,7 @@ void vp_learn_destroy(struct vp_learn *learn);
 void vp_learn_served(struct vp_learn *learn, const struct vp_request *req, CUdeviceptr addr, uint64_t births);
 void vp_learn_freed(struct vp_learn *learn, CUdeviceptr addr);
 
-/* So long better places may be looked for at a program's end. */
+/* So long better places may be looked for at a program's end, for all devices together. */
 static const uint64_t VP_LEARN_NS = 2000000000;
 
 /*

@@ -101,12 +101,27 @@ static int replaceable(const char *path) {
     return err || !n || (n == sizeof begins && !memcmp(begins, VP_LEARNT_MAGIC, sizeof begins)) ? err : -EEXIST;
 }
 
-int vp_learnt_save(const char *path, const struct vp_learnt *learnt) {
+/* Half of what each device remembers is forgotten, the later one. False: there was nothing. */
+static bool shorten(struct vp_learnt *learnt) {
+    bool some = false;
+    for (struct vp_learnt_device *d = learnt->device; d < learnt->device + learnt->device_count; d++) {
+        some |= d->request_count || d->run_count;
+        d->request_count /= 2;
+        d->run_count /= 2;
+        if (d->slot_count > d->request_count) /* numbered as they come: those of the first n requests are below n */
+            d->slot_count = d->request_count;
+    }
+    return some;
+}
+
+int vp_learnt_save(const char *path, struct vp_learnt *learnt) {
     /* A path is too large for some stacks. */
     char *text = vp_os_take(VP_LEARNT_BYTES + PATH_MAX), *temporary = text + VP_LEARNT_BYTES;
     if (!text)
         return -ENOMEM;
-    const size_t length = vp_learnt_print(learnt, text);
+    size_t length;
+    while (!(length = vp_learnt_print(learnt, text)) && shorten(learnt))
+        continue;
     int err = length ? replaceable(path) : -EFBIG;
     if (!err) {
         const int fd = vp_output_beside(path, ".new", 0600, temporary, PATH_MAX);

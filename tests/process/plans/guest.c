@@ -1,6 +1,8 @@
 /* A program that repeats itself: some large blocks that stay, and steps of others. usage: guest [SHIFT [fork | kill]].
  * GUEST_THEN, which no plan is found by: what it does instead, while a plan is made ahead of its first request.
  *
+ * GUEST_BESIDE, too: on so many other devices a block, and GUEST_BLOCKS more, of any size.
+ *
  *   chdir     goes on in another folder
  *   MIB       asks for so much, and may use no more than GUEST_MOST MiB of the device
  *   pause     sleeps, and nothing may be left on the device
@@ -55,6 +57,22 @@ static void do_instead(const char *what, CUdeviceptr first) {
     exit(0);
 }
 
+static void use_another_device(CUdevice device) {
+    enum { ALIVE = 200 };
+    const char *blocks = getenv("GUEST_BLOCKS");
+    CUdeviceptr block, some[ALIVE] = {0};
+    CUcontext context;
+    CHECK_OK(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK_OK(cuCtxPushCurrent(context));
+    CHECK_OK(cuMemAlloc(&block, 8 << 20));
+    for (long i = blocks ? atol(blocks) : 0; i; i--) {
+        CUdeviceptr *one = &some[rand() % ALIVE];
+        CHECK_OK(cuMemFreeAsync(*one, CU_STREAM_PER_THREAD));
+        CHECK_OK(cuMemAllocAsync(one, (1 << 20) + (size_t)(rand() % 20000) * 512, CU_STREAM_PER_THREAD));
+    }
+    CHECK_OK(cuCtxPopCurrent(&context));
+}
+
 int main(int argc, char **argv) {
     const size_t shift = argc > 1 ? strtoul(argv[1], NULL, 10) : 0;
     CUdeviceptr weight[LAYERS], layer[LAYERS];
@@ -66,6 +84,8 @@ int main(int argc, char **argv) {
     CHECK_OK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK_OK(cuCtxSetCurrent(context));
     CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = getenv("GUEST_BESIDE") ? atoi(getenv("GUEST_BESIDE")) : 0; i; i--)
+        use_another_device(i);
     for (int i = 0; i < LAYERS; i++) {
         CHECK_OK(cuMemAllocAsync(&weight[i], (8 << 20) + (size_t)i * 4096 + shift, stream));
         if (!i && getenv("GUEST_THEN"))
