@@ -35,7 +35,10 @@ void vp_pressure_remember(bool due) {
 }
 
 size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) {
+    vp_bare_await_all(pool);
+    vp_ahead_hold_back(pool);
     size_t given = vp_giving_trim(pool, keep);
+    vp_ahead_go_on(pool);
     vp_pressure_remember(vp_giving_is_due(pool));
     return given;
 }

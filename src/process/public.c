@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/poison.h"
 
-#include "pool/bare/bare.h"
-
 #include <errno.h>
 #include <string.h>
 #include <vpool.h>
@@ -60,8 +58,6 @@ VP_PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
         return -EINVAL;
     if (!vp_enter())
         return given;
-    if (vp_state.pools[device])
-        vp_bare_await_all(vp_state.pools[device]);
     if (vp_state.pools[device])
         given = (int64_t)vp_pressure_trim(vp_state.pools[device], keep);
     vp_leave();

@@ -7,6 +7,7 @@
  *   MIB       asks for so much, and may use no more than GUEST_MOST MiB of the device
  *   pause     sleeps, and nothing may be left on the device
  *   empty     the same, having freed all that it had
+ *   trim      frees all, and gives back what is idle: nothing may be left
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "../../common/check.h"
@@ -42,8 +43,16 @@ static void do_instead(const char *what, CUdeviceptr first) {
         return;
     }
     usleep(100000); /* something is being made */
-    if (!strcmp(what, "empty"))
+    if (!strcmp(what, "empty") || !strcmp(what, "trim"))
         CHECK_OK(cuMemFree(first));
+    if (!strcmp(what, "trim")) {
+        CUmemoryPool pool;
+        CHECK_OK(cuDeviceGetDefaultMemPool(&pool, 0));
+        CHECK_OK(cuMemPoolTrimTo(pool, 0));
+        usleep(600000);
+        must(!used(), what);
+        exit(0);
+    }
     if (!strcmp(what, "pause") || !strcmp(what, "empty")) {
         int (*pause_now)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "vpool_pause");
         must(pause_now && !pause_now(0), what);
