@@ -1,5 +1,6 @@
 /* A plan in use: its handles are made ahead of the program. see ahead.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "pool/bare/bare.h"
 #include "pool/learnt/ahead.h"
@@ -362,6 +363,7 @@ void vp_ahead_stop(struct vp_ahead *p) {
 /* The parts of [addr, end) that nobody has made yet are made now. */
 static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     const size_t most = bound(p, end - addr);
+    vp_cancel_hold(); /* the builder's calls do not, which no program knows of */
     for (size_t i = 0; i < p->plan.run_count; i++) {
         const struct vp_learnt_run *run = &p->plan.runs[i];
         const CUdeviceptr begin = p->base[VP_ZONE_LARGE] + run->offset, stop = begin + run->size * run->count;

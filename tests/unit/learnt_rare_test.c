@@ -1,0 +1,79 @@
+/* What is rare: a plan that is too long for its file, and a thread that is cancelled. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "learnt_test.h"
+
+#include "base/cancel.h"
+
+#include <sys/stat.h>
+
+/* So many sizes, each once: their places alone are more than a file may have. */
+enum { SIZES = 65000 };
+
+static CUdeviceptr take_one(int i) {
+    return fx_alloc(1 * GiB + (size_t)i * 64 * KiB, 1);
+}
+
+Test(learnt, of_a_run_that_is_too_long_the_beginning_is_kept) {
+    struct stat st;
+    open_learning();
+    for (int i = 0; i < SIZES; i++)
+        fx_free(take_one(i), 1);
+    save_plan();
+    fx_close();
+    cr_assert(!stat(path, &st) && st.st_size <= VP_LEARNT_BYTES && st.st_size > VP_LEARNT_BYTES / 4);
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    const struct vp_ahead *plan = fx.pool.ahead;
+    cr_assert(plan->plan.request_count >= SIZES / 4 && plan->plan.request_count < SIZES);
+    cr_assert_eq(plan->plan.total_requests, SIZES);
+    for (int i = 0; i < 1000; i++)
+        fx_free(take_one(i), 1);
+    cr_assert_eq(plan->served, plan->requests);
+    close_with_plan();
+}
+
+/* ---- cancelled ---- */
+
+static CUresult(CUDAAPI *real_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                      unsigned long long);
+static bool made, left;
+
+/* As one that goes to the kernel. What unwinds the thread's stack tells the sanitizer nothing of it. */
+__attribute__((no_sanitize("address"))) static CUresult CUDAAPI create_at_a_point(CUmemGenericAllocationHandle *out,
+                                                                                  size_t size,
+                                                                                  const CUmemAllocationProp *prop,
+                                                                                  unsigned long long flags) {
+    pthread_testcancel();
+    return real_create(out, size, prop, flags);
+}
+
+__attribute__((no_sanitize("address"))) static void *make_while_cancelled(void *unused) {
+    (void)unused;
+    vp_cancel_arm(); /* as with the library's lock */
+    pthread_cancel(pthread_self());
+    fx_alloc(12 * MiB, 1);
+    made = true;
+    vp_cancel_release();
+    pthread_testcancel();
+    left = true;
+    return NULL;
+}
+
+/* Under the lock, which it would take along. */
+Test(learnt, a_thread_is_not_cancelled_while_it_makes_what_the_plan_has) {
+    pthread_t thread;
+    open_learning();
+    fx_free(take(12 * MiB), 1);
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    fx_free(fx_alloc(64 * KiB, 1), 1);
+    real_create = fx.drv.cuMemCreate;
+    fx.drv.cuMemCreate = create_at_a_point;
+    cr_assert(!pthread_create(&thread, NULL, make_while_cancelled, NULL) && !pthread_join(thread, NULL));
+    cr_assert(made && !left);
+    cr_assert_eq(fx.pool.ahead->served, 1);
+    fx.drv.cuMemCreate = real_create;
+    close_with_plan();
+}
