@@ -284,9 +284,7 @@ VP_PUBLIC int vpool_resume(int device) {
         return err;
     struct vp_pool *pool = vp_state.pools[device];
     struct paused *p = &pauses[device];
-    if (pool)
-        err = p->paused ? wake(pool, p) : -EALREADY;
-    if (pool && !err) {
+    if (pool && !(err = p->paused ? wake(pool, p) : -EALREADY)) {
         forget(p);
         vp_ahead_go_on(pool);
     }

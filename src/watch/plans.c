@@ -30,7 +30,7 @@ static struct {
     uint64_t key;                              /* of the program; 0: not asked for yet */
     struct vp_learnt_device about[VP_DEVICES]; /* what of a device is asked for while CUDA is there */
     uint64_t device_key[VP_DEVICES];
-    char folder[PATH_MAX]; /* that FILE is looked for in, and a slash; empty: it names its own */
+    char folder[PATH_MAX]; /* that FILE is looked for in; empty: it names its own */
 } plans;
 static atomic_bool ended;
 
@@ -131,18 +131,13 @@ static bool path_of(CUdevice dev, char path[PATH_MAX], const char **why) {
     if (is_auto())
         return vp_plans_path(path, PATH_MAX, plans.device_key[dev], why);
     *why = "the name is too long";
-    return snprintf(path, PATH_MAX, "%s%s", plans.folder, vp_options()->plan) < PATH_MAX;
+    return snprintf(path, PATH_MAX, "%s%s%s", plans.folder, *plans.folder ? "/" : "", vp_options()->plan) < PATH_MAX;
 }
 
 /* A program that changes its folder is to write what it has learnt where it has looked for it. */
 static void find_folder(void) {
-    size_t n;
-    if (*plans.folder || *vp_options()->plan == '/')
-        return;
-    if (!getcwd(plans.folder, sizeof plans.folder - 1) || *plans.folder != '/')
+    if (!*plans.folder && (!getcwd(plans.folder, sizeof plans.folder) || *plans.folder != '/'))
         *plans.folder = 0;
-    else if ((n = strlen(plans.folder)))
-        memcpy(plans.folder + n, "/", 2);
 }
 
 static VP_LOCKED void read_plan(struct vp_pool *pool, const char *path) {
@@ -173,7 +168,7 @@ void vp_plans_open(struct vp_pool *pool) {
     describe(&plans.about[dev], pool);
     plans.device_key[dev] = key_of(&plans.about[dev]);
     pool->config.await_ahead = await_builder;
-    if (!is_auto())
+    if (!is_auto() && *vp_options()->plan != '/')
         find_folder();
     if (!path_of(dev, path, &why)) {
         vp_log_once(VP_LOG_WARN, "VPOOL_PLAN: %s: nothing is learnt", why);
@@ -196,19 +191,18 @@ struct writing {
     } arrays[VP_LEARNT_DEVICES];
 };
 
-static bool add_pool(struct writing *w, struct vp_pool *pool, uint64_t most_ns) {
+static void add_pool(struct writing *w, struct vp_pool *pool, uint64_t most_ns) {
     const CUdevice dev = pool->mem.device;
     const unsigned i = w->learnt.device_count;
     struct vp_learnt_device *d = &w->learnt.device[i];
     if (i == VP_LEARNT_DEVICES ||
         vp_learn_sum_up(pool, vp_clock_ns() + most_ns, d, &w->arrays[i].mem, &w->arrays[i].bytes))
-        return false;
+        return;
     memcpy(d->name, plans.about[dev].name, sizeof d->name);
     d->memory = plans.about[dev].memory;
     d->driver = plans.about[dev].driver;
     w->learnt.key = plans.device_key[dev];
     w->learnt.device_count++;
-    return true;
 }
 
 static void save(struct writing *w, const char *path) {

@@ -1,4 +1,4 @@
-/* What is rare: a plan that is too long for its file, and a thread that is cancelled. */
+/* What is rare: a plan that is too long for its file, or made under other options; and a thread that is cancelled. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learnt_test.h"
 
@@ -29,6 +29,31 @@ Test(learnt, of_a_run_that_is_too_long_the_beginning_is_kept) {
     for (int i = 0; i < 1000; i++)
         fx_free(take_one(i), 1);
     cr_assert_eq(plan->served, plan->requests);
+    close_with_plan();
+}
+
+/* ---- other options ---- */
+
+Test(learnt, no_handle_is_larger_than_is_wanted_now) {
+    const struct vp_pool_config small = {.handle = 8 * MiB, .va = 64 * GiB};
+    CUdeviceptr weights[40];
+    open_learning();
+    for (int i = 0; i < 40; i++)
+        weights[i] = take(20 * MiB);
+    save_plan();
+    for (int i = 0; i < 40; i++)
+        fx_free(weights[i], 1);
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &small);
+    cr_assert_eq(begin_with_plan(true), 0);
+    cr_assert_gt(build_all(), 0);
+    cr_assert_eq(fx.pool.mem.largest, small.handle, "%zu MiB", fx.pool.mem.largest / MiB);
+    for (int i = 0; i < 40; i++)
+        weights[i] = take(20 * MiB);
+    cr_assert_eq(fx.pool.ahead->served, 40);
+    cr_assert_eq(fx.pool.mem.largest, small.handle);
+    for (int i = 0; i < 40; i++)
+        fx_free(weights[i], 1);
     close_with_plan();
 }
 

@@ -91,6 +91,18 @@ static struct vp_ahead *make(const struct vp_learnt_device *part) {
     return p;
 }
 
+/* No handle is larger than is wanted now, as far as a file may tell of so many. */
+static void cut_handles(struct vp_ahead *p, size_t largest) {
+    uint64_t all = 0;
+    for (size_t i = 0; i < p->plan.run_count; i++)
+        all += p->plan.runs[i].count;
+    for (struct vp_learnt_run *run = p->plan.runs; run < p->plan.runs + p->plan.run_count; run++)
+        for (;
+             run->size > largest && run->size % (2 * p->plan.granularity) == 0 && all + run->count <= VP_LEARNT_HANDLES;
+             run->size /= 2, run->count *= 2)
+            all += run->count;
+}
+
 int vp_ahead_start(struct vp_pool *pool, struct vp_learnt *learnt, bool trusted) {
     const struct vp_learnt_device *part = part_of(learnt, pool->mem.device);
     int err = !part ? -ENOENT : part->granularity != pool->mem.granularity ? -EINVAL : 0;
@@ -104,6 +116,7 @@ int vp_ahead_start(struct vp_pool *pool, struct vp_learnt *learnt, bool trusted)
     p->learnt = *learnt;
     p->most = most_of(part);
     index_grams(p);
+    cut_handles(p, pool->config.handle);
     if (!(err = take_addresses(pool, p, VP_ZONE_LARGE)) && !(err = take_addresses(pool, p, VP_ZONE_SMALL))) {
         pool->ahead = p;
         return 0;

@@ -50,16 +50,15 @@ struct vp_ahead {
     uint64_t *placed;              /* bits: slots that are places of the pool by now */
     uint32_t *grams;               /* number of the last of eight requests, plus 1, by the hash of their sizes */
     /* ---- the builder ---- */
-    uint32_t *built;          /* of each run: handles made, or passed by */
-    size_t next;              /* the first run with some to make */
-    unsigned held_back;       /* by so many that lack memory, or want none to be made: nothing is begun */
-    bool under_way;           /* the builder has some in its hands */
-    CUdeviceptr way, way_end; /* and where */
-    bool ended;               /* nothing more is made */
-    uint64_t returned;        /* as far as it has seen: vp_memory_stats.planned_returned */
-    uint64_t resting;         /* nothing is made before there were so many requests */
-    unsigned refusals;
-    unsigned idle_looks;                      /* of its thread, at a program out of step */
+    uint32_t *built;               /* of each run: handles made, or passed by */
+    size_t next;                   /* the first run with some to make */
+    unsigned held_back;            /* by so many that lack memory, or want none to be made: nothing is begun */
+    bool under_way;                /* the builder has some in its hands */
+    CUdeviceptr way, way_end;      /* and where */
+    bool ended;                    /* nothing more is made */
+    uint64_t returned;             /* as far as it has seen: vp_memory_stats.planned_returned */
+    uint64_t resting;              /* nothing is made before there were so many requests */
+    unsigned refusals, idle_looks; /* of its thread, at a program out of step */
     uint64_t background_ns, background_calls; /* of the builder, in the driver */
 };
 
@@ -88,8 +87,7 @@ size_t vp_ahead_used_bytes(const struct vp_pool *pool);
 /* Does the program do what the plan's did? */
 enum vp_ahead_step { VP_AHEAD_UNKNOWN, VP_AHEAD_IN_STEP, VP_AHEAD_OUT_OF_STEP };
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *ahead);
-/* Would a block of `size` bytes, the plan's request `number` - 1, stay? And may memory be made for it beside the plan?
- */
+/* Would a block of `size` bytes, the plan's request `number` - 1, stay, and may it have memory beside the plan? */
 bool vp_ahead_keeps_apart(const struct vp_ahead *ahead, uint32_t number, size_t size);
 /* Just that, of late? */
 bool vp_ahead_is_exact(const struct vp_ahead *ahead);

@@ -19,9 +19,7 @@ static bool is_beside(const struct vp_ahead *p, size_t more) {
 
 static bool makes_beside(const struct vp_ahead *p) {
     /* A cache on bare segments has addresses of its own, and memory under them that no plan has made. */
-    if (p->pool->bare && p->requests < FEW)
-        return false;
-    return is_beside(p, 0);
+    return !(p->pool->bare && p->requests < FEW) && is_beside(p, 0);
 }
 
 /* A block that stays is kept apart where it is such a part of all at most; it stays if none of so many requests after

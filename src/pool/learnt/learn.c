@@ -151,16 +151,14 @@ static void cut_into_handles(struct summing *s) {
                 break;
             need = next->need < need ? next->need : need;
         }
-        if (first->need == UINT32_MAX) {
-            n = 1;
-            continue;
-        }
+        n = first->need == UINT32_MAX ? 1 : n;
         /* Powers of two, as the pool makes them. */
         size_t pages = 1;
         while (pages * 2 <= n)
             pages *= 2;
         n = pages;
-        add_run(s, VP_ZONE_LARGE, c * s->g, n * s->g, need);
+        if (first->need != UINT32_MAX)
+            add_run(s, VP_ZONE_LARGE, c * s->g, n * s->g, need);
     }
 }
 
