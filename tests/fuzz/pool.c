@@ -108,7 +108,7 @@ static void allocate(bool sync) {
     uint64_t took = vp_clock_ns() - run.meanwhile_ns - began;
     if (took > (others ? HELD_NS : LONG_NS) && (others || (res && !armed)) && loans_asked() == asked)
         fuzz_fail("an allocation waited for %.1f s in vain", (double)took / 1e9);
-    if (world.never_waits && !armed && streams_waited() != waited && vp_sim_used(b.device) + size < world.capacity / 4)
+    if (world.never_waits && !armed && streams_waited() != waited && vp_sim_used(b.device) + size < world.limit / 4)
         fuzz_fail("a stream was made to wait");
     /* What named a stream or a pool that ended meanwhile may fail in any way. */
     bool ended = lives != run.streams[stream].lives || (pool && pool != run.pool[b.device]);

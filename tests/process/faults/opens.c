@@ -1,6 +1,5 @@
 /* The program has a dlopen() and a dlclose() of its own, which look CUDA up, as tools do that wait for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _GNU_SOURCE
 #include "fault.h"
 
 #include <cuda_runtime_api.h>
