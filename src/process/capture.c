@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
-#include "pool/bare/bare.h"
 #include "pool/stream_cache.h"
 
 /* This thread holds the lock while the driver begins its capture. */
@@ -22,10 +21,7 @@ VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
     begins = true;
     if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_list_empty(&timeline->capturing)) {
         vp_timeline_capture(&vp_state.timelines, timeline, true);
-        vp_pools_each(pool) {
-            vp_stream_caches_pass(&pool->caches);
-            vp_bare_unsure(pool);
-        }
+        vp_pools_each(pool) vp_stream_caches_pass(&pool->caches);
     }
 }
 

@@ -291,11 +291,6 @@ static inline bool vp_bare_await_all(struct vp_pool *pool) {
     return vp_bare_await_told(pool) || waited;
 }
 
-/* While a stream captures no barrier is to be had: what other streams may still use is let go of later. */
-static inline bool vp_bare_captures(const struct vp_pool *pool) {
-    return atomic_load(&pool->mem.timelines->captures) > 0;
-}
-
 /* Others have taken memory, or given it back: it is asked for anew. */
 static inline void vp_bare_unsure(struct vp_pool *pool) {
     if (pool->bare)

@@ -353,8 +353,7 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     bare->counted = counted;
     bare->counted_until = pool->config.now ? pool->config.now() + COUNTED_NS : 0;
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
-    /* What a block leaves is not idle while the device sleeps, or a stream captures. */
-    const bool leaves_none = pool->mem.asleep || vp_bare_captures(pool);
-    atomic_store(&bare->bounds, is_short || err || leaves_none ? 0 : used + room.there);
+    /* While the device sleeps, what a block leaves is not idle until it wakes. */
+    atomic_store(&bare->bounds, is_short || err || pool->mem.asleep ? 0 : used + room.there);
     return err;
 }

@@ -49,8 +49,7 @@ bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, b
     const uint32_t all = vp_bare_words(bare, first, first + vp_bare_pages(pool, chunk));
     *used = all & VP_PAGE_USED;
     const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
-    const bool bound = segment && (segment->pinned || (all & VP_PAGE_SHARED && vp_bare_captures(pool)));
-    return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && bound);
+    return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
 }
 
 static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chunk *chunk) {
