@@ -388,16 +388,16 @@ static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     return true;
 }
 
-/* Has nobody made some of that, though it is the plan's? */
-static bool is_unmade(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
-    const struct vp_region *r = NULL;
-    for (; addr < end && !(r && r->planned); addr = vp_region_end(r))
-        r = vp_region_at(&p->pool->mem, addr);
-    return r && r->planned;
+/* Where something of that begins which nobody has made, though it is the plan's; `end`: nowhere. */
+static CUdeviceptr unmade_from(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
+    const struct vp_region *r;
+    for (; addr < end && !(r = vp_region_at(&p->pool->mem, addr))->planned; addr = vp_region_end(r))
+        continue;
+    return addr < end ? addr : end;
 }
 
 bool vp_ahead_complete(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
-    if (!is_unmade(p, addr, end))
+    if ((addr = unmade_from(p, addr, end)) == end)
         return true;
     /* Handles are larger than some requests: a program that is not the plan's is to have none made for it. */
     if (p->under_way || p->pool->mem.asleep || vp_ahead_in_step(p) == VP_AHEAD_OUT_OF_STEP || !may_grow(&p->pool->mem))
@@ -408,7 +408,7 @@ bool vp_ahead_complete(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
 
 bool vp_ahead_lacks(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     return vp_ahead_busy(p, addr, end) ||
-           (!p->ended && vp_ahead_in_step(p) != VP_AHEAD_OUT_OF_STEP && is_unmade(p, addr, end));
+           (!p->ended && vp_ahead_in_step(p) != VP_AHEAD_OUT_OF_STEP && unmade_from(p, addr, end) < end);
 }
 
 bool vp_ahead_busy(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
