@@ -302,12 +302,6 @@ static int back(struct vp_pool *pool, const struct backing *what, bool patient) 
     return err;
 }
 
-/* While a stream captures there is no barrier: of what other streams may still use their own events tell. */
-static bool has_completed(struct vp_pool *pool) {
-    struct vp_timelines *timelines = pool->mem.timelines;
-    return (atomic_load(&timelines->captures) && vp_timelines_cover(timelines)) | vp_fit_refresh(&pool->mem);
-}
-
 static int back_waiting(struct vp_pool *pool, const struct backing *what) {
     struct vp_bare *bare = pool->bare;
     if (!await_ahead(pool, what))
@@ -325,7 +319,7 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
         if (err != -EAGAIN && ++failed > (vp_bare_doubts(bare, &bare->left) ? 1 : FAILURES))
             break; /* what is short for this one may be what another holds for a moment */
         /* What has completed is asked for before anything is waited for, or created. */
-        if ((has_completed(pool) && ++tries % TRIES) || err != -EAGAIN)
+        if ((vp_fit_refresh(&pool->mem) && ++tries % TRIES) || err != -EAGAIN)
             continue;
         if (!asked && !patient) {
             asked = true;
