@@ -165,8 +165,10 @@ static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *
         bool ours_ = (ours);                                                                                           \
         struct vp_relief relief_ = {0};                                                                                \
         CUresult res_;                                                                                                 \
-        do                                                                                                             \
+        do {                                                                                                           \
+            vp_api_again(&relief_);                                                                                    \
             res_ = (call);                                                                                             \
-        while (vp_door_try_again(ours_, res_, &relief_, wanted));                                                      \
+            vp_api_again(&relief_);                                                                                    \
+        } while (vp_door_try_again(ours_, res_, &relief_, wanted));                                                    \
         res_;                                                                                                          \
     })

@@ -179,7 +179,7 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
     if (!vp_enter())
         return false;
     if (!relief->begin)
-        relief->begin = vp_clock_ns();
+        *relief = (struct vp_relief){.begin = vp_clock_ns(), .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     /* Other threads may go on freeing: they are not followed for ever. */
     bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS && (trim_all() > 0 || wait_pending(relief));
     /* Once: what others give may be taken by others again. */
@@ -187,4 +187,9 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
         more = borrow(relief, wanted);
     vp_leave();
     return more;
+}
+
+void vp_api_again(struct vp_relief *relief) {
+    if (relief->begin)
+        vp_state.drv.cuThreadExchangeStreamCaptureMode(&relief->mode);
 }

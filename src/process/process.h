@@ -58,6 +58,7 @@ struct vp_relief {
     uint64_t begin, serial; /* when it first failed, and what was pending when it first waited */
     uint64_t borrows;       /* when it first asked other processes */
     bool waited;
+    CUstreamCaptureMode mode;
 };
 
 /* It is memory of the host that a call wants, as far as is known. */
@@ -66,6 +67,9 @@ struct vp_relief {
  * known): gives idle memory of every pool back; where there is none, waits for pending work that would free some; then
  * asks the user's other processes. True if any was given back: the call is worth another try. */
 bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted);
+/* Before each such try and after it: a capture that another thread has begun since the call was made is not the call's
+ * to end. */
+void vp_api_again(struct vp_relief *relief);
 
 /* Physical memory that others made, for the statistics: after cuMemCreate on a device, after
  * cuMemRetainAllocationHandle, before cuMemRelease. */

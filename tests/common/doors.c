@@ -39,6 +39,14 @@ static bool again(CUresult res, struct vp_relief *relief) {
     return doors_direct && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief, 0);
 }
 
+#define TRY(call)                                                                                                      \
+    ({                                                                                                                 \
+        vp_api_again(&relief);                                                                                         \
+        const CUresult res_ = (call);                                                                                  \
+        vp_api_again(&relief);                                                                                         \
+        res_;                                                                                                          \
+    })
+
 static void passed(enum vp_passed call) {
     if (doors_direct)
         vp_api_passed(call);
@@ -52,7 +60,7 @@ CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
         return res;
     passed(VP_PASSED_cuMemAlloc);
     do
-        res = cuMemAlloc(ptr, size);
+        res = TRY(cuMemAlloc(ptr, size));
     while (again(res, &relief));
     return res;
 }
@@ -75,7 +83,7 @@ CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUst
         return res;
     passed(VP_PASSED_cuMemAllocAsync);
     do
-        res = native_alloc_async(ptr, size, pool, stream);
+        res = TRY(native_alloc_async(ptr, size, pool, stream));
     while (again(res, &relief));
     return res;
 }
@@ -95,7 +103,7 @@ CUresult door_other_take(struct door_other *other, enum door_other_kind kind, CU
     struct vp_relief relief = {0};
     CUresult res;
     do
-        res = other_take(other, kind, dev, size);
+        res = TRY(other_take(other, kind, dev, size));
     while (again(res, &relief));
     other->kind = res ? DOOR_NONE : kind;
     return res;

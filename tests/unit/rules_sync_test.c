@@ -515,6 +515,43 @@ Test(rules, a_free_that_waits_ends_no_capture_that_begins_meanwhile) {
     door_close();
 }
 
+static struct {
+    CUcontext context;
+    CUstream held, captured;
+    atomic_bool tried;
+} others;
+
+static void *capture_meanwhile(void *unused) {
+    CUgraph graph;
+    usleep(20000);
+    cu_ok(cuCtxSetCurrent(others.context));
+    cu_ok(door_begin_capture(others.captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    vp_sim_release(others.held);
+    until(&others.tried);
+    cu_ok(door_end_capture(others.captured, &graph));
+    cu_ok(cuGraphDestroy(graph));
+    return unused;
+}
+
+/* CUDA's own memory is out, and tried for again once what is freed is done with: another thread's capture that has
+ * begun by then would end by it. */
+Test(rules, another_try_ends_no_capture_that_has_begun_meanwhile) {
+    pthread_t thread;
+    struct door_other array;
+    CUdeviceptr ptr;
+    others.context = door_open("capacity=8M,granularity=64K,lazy=0");
+    others.held = held_stream(CU_STREAM_NON_BLOCKING);
+    others.captured = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_alloc_async(&ptr, 6 * MiB, NULL, others.held));
+    cu_ok(door_free_async(ptr, others.held));
+    cr_assert(!pthread_create(&thread, NULL, capture_meanwhile, NULL));
+    cu_ok(door_other_take(&array, DOOR_ARRAY, 0, 4 * MiB));
+    atomic_store(&others.tried, true);
+    pthread_join(thread, NULL);
+    cu_ok(door_other_give(&array));
+    door_close();
+}
+
 Test(rules, a_query_that_fails_is_an_error_and_not_done) {
     CUdeviceptr ptr = 0;
     door_open(SIM);
