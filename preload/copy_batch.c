@@ -118,30 +118,22 @@ static CUresult copy_slice(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream) {
 
     if (!to || !from)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (dst->type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
-        p.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
-        p.dstDevice = dst->op.ptr.ptr;
-        p.dstPitch = dst->op.ptr.rowLength ? dst->op.ptr.rowLength * element : width;
-        p.dstHeight = dst->op.ptr.layerHeight ? dst->op.ptr.layerHeight : op->extent.height;
-    } else {
-        p.dstMemoryType = CU_MEMORYTYPE_ARRAY;
-        p.dstArray = dst->op.array.array;
-        p.dstXInBytes = dst->op.array.offset.x * element;
-        p.dstY = dst->op.array.offset.y;
-        p.dstZ = dst->op.array.offset.z;
+#define SIDE(side)                                                                                                     \
+    if (side->type == CU_MEMCPY_OPERAND_TYPE_POINTER) {                                                                \
+        p.side##MemoryType = CU_MEMORYTYPE_UNIFIED;                                                                    \
+        p.side##Device = side->op.ptr.ptr;                                                                             \
+        p.side##Pitch = side->op.ptr.rowLength ? side->op.ptr.rowLength * element : width;                             \
+        p.side##Height = side->op.ptr.layerHeight ? side->op.ptr.layerHeight : op->extent.height;                      \
+    } else {                                                                                                           \
+        p.side##MemoryType = CU_MEMORYTYPE_ARRAY;                                                                      \
+        p.side##Array = side->op.array.array;                                                                          \
+        p.side##XInBytes = side->op.array.offset.x * element;                                                          \
+        p.side##Y = side->op.array.offset.y;                                                                           \
+        p.side##Z = side->op.array.offset.z;                                                                           \
     }
-    if (src->type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
-        p.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
-        p.srcDevice = src->op.ptr.ptr;
-        p.srcPitch = src->op.ptr.rowLength ? src->op.ptr.rowLength * element : width;
-        p.srcHeight = src->op.ptr.layerHeight ? src->op.ptr.layerHeight : op->extent.height;
-    } else {
-        p.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-        p.srcArray = src->op.array.array;
-        p.srcXInBytes = src->op.array.offset.x * element;
-        p.srcY = src->op.array.offset.y;
-        p.srcZ = src->op.array.offset.z;
-    }
+    SIDE(dst)
+    SIDE(src)
+#undef SIDE
     return queue_slice(&p, stream);
 }
 

@@ -45,6 +45,7 @@ static _Thread_local struct {
     struct vp_bare_stream stream;
     bool segment_next;  /* a segment is about to be made */
     bool refused;       /* one was refused for this block: PyTorch gives others back, and tries once more */
+    bool fails;         /* there is no memory for the block, nor a place in the cache: no segment is made */
     bool early;         /* one was made that no size came before */
     bool other_streams; /* a stream's handle was asked for, perhaps to record an event there */
     CUdeviceptr first;  /* a device's first segment, which has memory, waits for its report */
@@ -163,7 +164,7 @@ static void note_unsplit(size_t asked, size_t given) {
         atomic_store_explicit(&unsplit_more, more, memory_order_relaxed);
 }
 
-/* Not back if there is no memory to be had. */
+/* Not back if there is no memory to be had; but without a place for the block the cache finds that out as ever. */
 static void wanted(size_t size, const char *frame) {
     CUdevice device = -1;
     if (said.first)
@@ -172,13 +173,16 @@ static void wanted(size_t size, const char *frame) {
     said.frame = frame;
     said.size = size;
     said.stream = vp_torch_hint_take(&said.hints, frame, &device);
-    said.segment_next = said.refused = false;
+    said.segment_next = said.refused = said.fails = false;
     if (device < 0)
         device = current_device();
     if (device < 0 || device >= DEVICES || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
         return;
-    if (vp_bare_room(device, size_at_most(size), said.stream) == CUDA_ERROR_OUT_OF_MEMORY)
+    if (vp_bare_room(device, size_at_most(size), said.stream) != CUDA_ERROR_OUT_OF_MEMORY)
+        return;
+    if (vp_bare_may_place(device, size))
         refuse(device, size);
+    said.fails = true;
 }
 
 /* What PyTorch makes of a size: the next of so many equal parts between two powers of two. */
@@ -216,6 +220,8 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
     said.segment_next = false;
     if (!vp_torch_is_cache(address) || (device = current_device()) < 0)
         return VP_NOT_OURS;
+    if (said.fails && said.frame)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     said.early = !next;
     if (!next || !said.frame || size < said.size)
         return VP_NOT_OURS;

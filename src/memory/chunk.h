@@ -95,11 +95,9 @@ void vp_mapping_settle(struct vp_memory *mem, struct vp_chunk *chunk);
 bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk);
 /* Unmaps a mapping, and its bytes turn into a hole. 0, -ENOMEM or -EIO: it stays. */
 int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m);
-/* The free bytes of a chunk are taken out of use; and what is retired of it is free again. Metadata for one of both is
- * to be reserved before: 0 or -ENOMEM. */
+/* The free bytes of a chunk are taken out of use. Metadata for that is to be reserved before: 0 or -ENOMEM. */
 int vp_chunk_reserve_cuts(struct vp_memory *mem, const struct vp_chunk *chunk);
 void vp_chunk_retire_free(struct vp_memory *mem, const struct vp_chunk *chunk);
-void vp_chunk_reinstate(struct vp_memory *mem, const struct vp_chunk *chunk);
 static inline CUdeviceptr vp_chunk_end(const struct vp_chunk *chunk) {
     return chunk->current->addr + chunk->size;
 }

@@ -42,10 +42,6 @@ void vp_chunk_retire_free(struct vp_memory *mem, const struct vp_chunk *chunk) {
     turn(mem, chunk, VP_FREE, VP_RETIRED);
 }
 
-void vp_chunk_reinstate(struct vp_memory *mem, const struct vp_chunk *chunk) {
-    turn(mem, chunk, VP_RETIRED, VP_FREE);
-}
-
 /* ---- to sleep ---- */
 
 static bool has_live(const struct vp_memory *mem, const struct vp_chunk *chunk) {
@@ -238,7 +234,7 @@ int vp_sleep_end(struct vp_memory *mem) {
         int err = vp_chunk_reserve_cuts(mem, chunk);
         if (err)
             return err;
-        vp_chunk_reinstate(mem, chunk);
+        turn(mem, chunk, VP_RETIRED, VP_FREE);
         chunk->asleep = false;
         mem->asleep--;
     }

@@ -20,6 +20,10 @@ atomic_bool vp_bare_pools;
 static _Atomic(struct vp_bare *) bares[VP_DEVICES];
 static atomic_int bare_count; /* devices up to here may have some */
 
+static inline struct vp_bare *bare_on(CUdevice dev) {
+    return dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire) : NULL;
+}
+
 static struct vp_bare *bare_of(CUdeviceptr ptr) {
     for (int dev = 0; dev < atomic_load_explicit(&bare_count, memory_order_acquire); dev++) {
         struct vp_bare *bare = atomic_load_explicit(&bares[dev], memory_order_acquire);
@@ -134,13 +138,21 @@ CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream st
 }
 
 bool vp_bare_is_crowded(CUdevice dev, size_t size) {
-    struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
-                                                        : NULL;
+    struct vp_bare *bare = bare_on(dev);
     if (!bare || captures() || !vp_enter_briefly())
         return false;
     bool crowded = vp_bare_crowded(bare->pool, vp_round_up(size, bare->pool->mem.granularity));
     vp_leave();
     return crowded;
+}
+
+bool vp_bare_may_place(CUdevice dev, size_t size) {
+    struct vp_bare *bare = bare_on(dev);
+    if (!bare || !vp_enter_briefly())
+        return bare;
+    bool may = bare->pool->mem.exported || vp_bare_has_place(bare, size);
+    vp_leave();
+    return may;
 }
 
 /* ---- room ---- */
@@ -220,8 +232,7 @@ static __attribute__((noinline)) CUresult room_locked(CUdevice dev, size_t size,
 }
 
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
-    struct vp_bare *bare = dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire)
-                                                        : NULL;
+    struct vp_bare *bare = bare_on(dev);
     if (bare) {
         if (__builtin_expect(bare->unasked_count, 0))
             forget_unasked(bare);

@@ -41,6 +41,10 @@ bool vp_bare_is_crowded(CUdevice dev, size_t size);
  */
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream);
 
+/* Where room was refused: may the cache have a place without memory for the block all the same, or come to have one
+ * before it asks for a segment, as it collects what other processes were shown? */
+bool vp_bare_may_place(CUdevice dev, size_t size);
+
 /* The cache has had pools of memory, and may set one back: a block that is used no more may be used again right after,
  * told of by the same thread with no room() before, and then has the bytes that it had. */
 extern atomic_bool vp_bare_pools;

@@ -19,7 +19,7 @@
 atomic_bool vp_copies_matter = true;
 
 atomic_bool vp_copies_between;
-atomic_bool vp_copies_spilled;
+static atomic_bool any_spilled;
 
 void vp_api_copied_between(void) {
     if (!atomic_load_explicit(&vp_copies_between, memory_order_relaxed))
@@ -36,7 +36,7 @@ void vp_copies_arrived(void *unused, struct vp_context *ctx) {
 void vp_copies_update(void) {
     bool spilled = false;
     vp_pools_each(pool) spilled |= pool->mem.spilled_live > 0;
-    atomic_store_explicit(&vp_copies_spilled, spilled, memory_order_relaxed);
+    atomic_store_explicit(&any_spilled, spilled, memory_order_relaxed);
     atomic_store_explicit(&vp_copies_matter, spilled || (vp_state.used & (vp_state.used - 1)), memory_order_relaxed);
 }
 
@@ -46,7 +46,7 @@ static VP_LOCKED bool spilled_at(CUdeviceptr ptr) {
 }
 
 bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src) {
-    if (!atomic_load_explicit(&vp_copies_spilled, memory_order_relaxed) || !vp_enter())
+    if (!atomic_load_explicit(&any_spilled, memory_order_relaxed) || !vp_enter())
         return false;
     const bool spilled = spilled_at(dst) || spilled_at(src);
     vp_leave();

@@ -152,14 +152,6 @@ static VP_LOCKED bool wait_pending(struct vp_relief *relief) {
     return gained;
 }
 
-bool vp_api_relieve(void) {
-    if (!vp_enter())
-        return false;
-    bool given = trim_all() > 0;
-    vp_leave();
-    return given;
-}
-
 /* What a context, a module or a graph may take, where nobody says. */
 enum { UNKNOWN = 512 << 20 };
 

@@ -50,9 +50,6 @@ CUresult vp_api_free(CUdeviceptr ptr);
 CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
 CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream);
 
-/* Gives idle memory of every pool back. True if there was any. */
-bool vp_api_relieve(void);
-
 /* The tries of one call; zero at first. */
 struct vp_relief {
     uint64_t begin, serial; /* when it first failed, and what was pending when it first waited */
@@ -67,8 +64,7 @@ struct vp_relief {
  * known): gives idle memory of every pool back; where there is none, waits for pending work that would free some; then
  * asks the user's other processes. True if any was given back: the call is worth another try. */
 bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted);
-/* Before each such try and after it: a capture that another thread has begun since the call was made is not the call's
- * to end. */
+/* Before each such try and after it: another thread's capture that has begun since is not the call's to end. */
 void vp_api_again(struct vp_relief *relief);
 
 /* Physical memory that others made, for the statistics: after cuMemCreate on a device, after
@@ -164,7 +160,6 @@ static inline bool vp_api_copies_matter(void) {
 }
 enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src);
 /* Is an end of a copy spilled? Of no cost while nothing is. */
-extern atomic_bool vp_copies_spilled;
 bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src);
 /* The same for a node of a graph that runs in `ctx` (NULL: not known). `VP_COPY_BETWEEN`: it is to run in the
  * context of both ends, if they have one; `VP_COPY_ELSEWHERE`: in that of the one end. */

@@ -3,6 +3,7 @@
 #include "doors.h"
 
 #include "process/process.h"
+#include "process/state.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -107,6 +108,20 @@ CUresult door_other_take(struct door_other *other, enum door_other_kind kind, CU
     while (again(res, &relief));
     other->kind = res ? DOOR_NONE : kind;
     return res;
+}
+
+bool door_relieve(void) {
+    size_t given = 0;
+    if (!vp_enter())
+        return false;
+    vp_pools_each(pool) {
+        vp_bare_await_all(pool);
+        vp_ahead_hold_back(pool);
+        given += vp_pool_trim(pool, 0);
+        vp_ahead_go_on(pool);
+    }
+    vp_leave();
+    return given > 0;
 }
 
 CUresult door_other_give(struct door_other *other) {

@@ -51,6 +51,8 @@ CUresult door_pool_destroy(CUmemoryPool pool);
 CUresult door_pool_get(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult door_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
 CUresult door_pool_trim(CUmemoryPool pool, size_t keep);
+/* Idle memory of every pool goes back. True if there was any. */
+bool door_relieve(void);
 
 CUresult door_stream_create(CUstream *stream, unsigned flags);
 CUresult door_stream_destroy(CUstream stream);

@@ -396,7 +396,7 @@ static void sleep_and_wake(unsigned what) {
 void trim(void) {
     unsigned what = fuzz_byte(&run.in);
     if (what < 64) {
-        vp_api_relieve();
+        door_relieve();
     } else if (what < 128) {
         others(what - 64);
     } else if (what >= 240 && world.newer) {

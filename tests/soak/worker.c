@@ -174,7 +174,7 @@ static void tune(struct worker *w) {
         soak_fail(w, NULL, "a memory pool that uses %llu bytes", (unsigned long long)used);
     switch (soak_random(w, 6)) {
     case 4: lend(w, d); break;
-    case 5: vp_api_relieve(); break;
+    case 5: door_relieve(); break;
     case 0: MUST(w, NULL, door_pool_trim(pool, by_magnitude(w, 10, 27))); break;
     case 1: MUST(w, NULL, door_pool_set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold)); break;
     case 2: MUST(w, NULL, door_pool_set(soak.pool[d], CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &on)); break;

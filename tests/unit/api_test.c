@@ -83,7 +83,7 @@ Test(api, nothing_is_served_before_it_is_open) {
     CUdeviceptr ptr;
     size_t free_bytes = 5;
     cr_assert(!vp_api_ready() && vp_api_alloc(&ptr, 512) == VP_NOT_OURS && vp_api_free(512) == VP_NOT_OURS &&
-              !vp_api_relieve());
+              !door_relieve());
     cr_assert(vp_api_mem_info(&free_bytes, NULL) == VP_NOT_OURS);
     vp_api_exit();
     cr_assert_eq(free_bytes, 5);
@@ -264,9 +264,9 @@ Test(api, relieve_gives_idle_memory_to_others) {
     CUdeviceptr a = door_malloc(30 * MiB), b = door_malloc(20 * MiB);
     cu_ok(door_free(a));
     cr_assert_eq(cuMemAlloc(&native, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
-    cr_assert(vp_api_relieve());
+    cr_assert(door_relieve());
     cu_ok(cuMemAlloc(&native, 40 * MiB));
-    cr_assert(!vp_api_relieve(), "nothing more is idle");
+    cr_assert(!door_relieve(), "nothing more is idle");
     cu_ok(cuMemFree(native));
     cu_ok(door_free(b));
     door_close();

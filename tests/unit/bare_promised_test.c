@@ -183,7 +183,7 @@ Test(bare, what_a_block_waits_for_others_do_not_take, .timeout = 30) {
     pthread_t thread = let_a_block_wait(50 * MiB, 40 * MiB, 20 * MiB, &held_up);
     cu_ok(door_alloc(&other, 4 * KiB));
     cr_assert_eq(vp_bare_pin(block + 52 * MiB, 11 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
-    cr_assert(!vp_api_relieve());
+    cr_assert(!door_relieve());
     cr_assert(vp_enter());
     cr_assert_eq(vp_giving_lend(pool_of(0), 90 * MiB), 0);
     cr_assert_eq(vp_pool_trim(pool_of(0), 0), 0);

@@ -296,7 +296,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         else if (!pick(40))
             free_segment((int)pick(SEGMENTS));
         else if (!pick(200))
-            vp_api_relieve();
+            door_relieve();
         else if (cache.sleeps && vp_state.pools[0] && !pick(50))
             turn_over();
         else if (cache.captures && vp_state.pools[0] && !pick(100))

@@ -258,7 +258,7 @@ static void *trim(void *unused) {
     CUdeviceptr other;
     (void)unused;
     cu_ok(cuCtxSetCurrent(made_current));
-    vp_api_relieve();
+    door_relieve();
     cr_assert_eq(cuMemAlloc(&other, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
     return NULL;
 }

@@ -202,7 +202,7 @@ static void *lend_it(void *unused) {
 static void *trim_it(void *unused) {
     (void)unused;
     cu_ok(cuCtxSetCurrent(made_current));
-    vp_api_relieve();
+    door_relieve();
     return NULL;
 }
 

@@ -100,7 +100,7 @@ Test(field, a_live_block_keeps_its_mapping) {
         CUdeviceptr large = door_take(14 * MiB, s);
         cu_ok(door_free_async(large, s));
         if (round % 2)
-            vp_api_relieve();
+            door_relieve();
         /* As much as there is. */
         CUdeviceptr full[16];
         int n = 0;
@@ -199,7 +199,7 @@ Test(field, a_full_pool_starves_nobody) {
     cu_ok(cuCtxSynchronize());
     cr_assert_eq(cuMemAlloc(&native, 32 * MiB), CUDA_ERROR_OUT_OF_MEMORY, "the pool holds it all");
     /* What the door does for a call that it passed on. */
-    cr_assert(vp_api_relieve());
+    cr_assert(door_relieve());
     cu_ok(cuMemAlloc(&native, 32 * MiB));
     cu_ok(cuMemFree(native));
     cu_ok(door_free(kept));

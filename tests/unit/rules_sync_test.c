@@ -280,7 +280,7 @@ static atomic_bool trimmed;
 
 static void *trim(void *context) {
     cu_ok(cuCtxSetCurrent(context));
-    vp_api_relieve();
+    door_relieve();
     trimmed = true;
     return NULL;
 }
@@ -318,7 +318,7 @@ Test(rules, a_capture_survives) {
         give_sync(&a);
         give(&c, f);
         CUdeviceptr b = door_malloc(SIZE), d = door_take(SIZE, s);
-        vp_api_relieve();
+        door_relieve();
         CUdeviceptr e = door_malloc(3 * SIZE);
         still_capturing(capture);
         cr_assert(b + SIZE <= a.ptr || b >= a.ptr + SIZE);
@@ -399,7 +399,7 @@ Test(rules, nothing_is_unmapped_under_queued_work) {
     cu_ok(door_free_async(c, f));
     CUdeviceptr both = door_take(2 * SIZE, f);
     cu_ok(door_free_async(both, f));
-    vp_api_relieve();
+    door_relieve();
     cr_assert_eq(vp_sim_violations(), 0);
     struct holder b = holder_of(wall, s);
     duel(&a, &b, f);

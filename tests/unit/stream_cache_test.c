@@ -172,7 +172,7 @@ static void wanted_by_another(size_t size) {
     cu_ok(cuMemsetD8Async(a, 1, size, f));
     cu_ok(door_free_async(a, f));
     /* All else that is free goes back, and the caches give up what they hold. */
-    vp_api_relieve();
+    door_relieve();
     CUdeviceptr b = door_malloc(size), c = door_take(size, s);
     cr_assert(b != a && c != a, "cudaMalloc: %#llx, another stream: %#llx, freed: %#llx", b, c, a);
     vp_sim_release(f);
@@ -392,7 +392,7 @@ Test(stream_cache, an_event_in_a_lane_can_be_waited_for) {
     open_fast(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
     warm(other, 4 * MiB);
-    vp_api_relieve();
+    door_relieve();
     CUdeviceptr a = warm(s, 4 * MiB);
     for (int i = 0; i < 8; i++) {
         unsigned long events = vp_sim_calls("cuEventRecord");
@@ -477,7 +477,7 @@ Test(stream_cache, a_block_taken_over_stays_with_its_device) {
         cr_assert(!vp_api_alloc_async(&at, 4 * MiB, pool, there));
         cr_assert_eq(at, parked);
         cu_ok(door_free_async(at, there));
-        vp_api_relieve();
+        door_relieve();
         cr_assert(vp_enter());
         for (int d = 0; d < 2; d++)
             cr_assert(vp_pool_check(vp_state.pools[d], stderr));
@@ -498,7 +498,7 @@ Test(stream_cache, a_point_in_a_lane_is_given_up) {
         cu_ok(door_free_async(door_take(4 * MiB, s), s));
     cr_assert_gt(vp_sim_calls("cuEventRecord"), 0, "the frees have events");
     cu_ok(cuCtxSynchronize());
-    vp_api_relieve();
+    door_relieve();
     cr_assert_eq(vp_sim_used_vmm(0), 0);
     cu_ok(cuStreamGetId(s, &id));
     const struct vp_timeline *timeline = vp_table_get(&vp_state.timelines.by_id, id + 1);

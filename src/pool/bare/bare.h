@@ -346,6 +346,8 @@ bool vp_bare_check(const struct vp_pool *pool, FILE *out);
 /* Should the cache give back the segments that it makes no use of before it gets one of `size` bytes? Then it is told
  * that there is no memory, gives back, and asks again: then it must get one. */
 bool vp_bare_crowded(struct vp_pool *pool, size_t size);
+/* May there be so many bytes in a row under no block? By who holds both locks. */
+bool vp_bare_has_place(const struct vp_bare *bare, size_t size);
 /* A block was freed that others than its segment's stream may still use. */
 void vp_bare_others_use(struct vp_bare *bare);
 

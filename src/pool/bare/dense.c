@@ -73,3 +73,18 @@ bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
     bare->gives = crowded;
     return crowded;
 }
+
+/* Of the pages with blocks at both ends a part may be free, too. */
+bool vp_bare_has_place(const struct vp_bare *bare, size_t size) {
+    const size_t enough = size >> bare->pool->mem.granularity_shift;
+    const struct vp_bare_segment *segment;
+    vp_list_each(segment, &bare->segments, link) {
+        const size_t end = vp_bare_page(bare, vp_region_end(&segment->whole));
+        for (size_t p = vp_bare_page(bare, segment->whole.addr), row = 2; p < end; p++) {
+            row = vp_bare_word(bare, p) & VP_PAGE_USED ? 2 : row + 1;
+            if (row > enough)
+                return true;
+        }
+    }
+    return false;
+}

@@ -220,6 +220,7 @@ static void a_capture_counts() {
 
 /* ---- refusals ---- */
 
+/* Beside the block that is kept the cache has a place without memory: it must not come to look for one. */
 static void a_refusal_changes_nothing() {
     arm();
     void *kept = cache::allocate(3 * MIB);
@@ -228,7 +229,7 @@ static void a_refusal_changes_nothing() {
     for (int i = 0; i < 1000; i++) {
         told_refuse(1);
         try {
-            cache::allocate((size_t)(40 + i % 7) * MIB);
+            cache::allocate(4 * MIB + (size_t)(i % 7) * 64 * KIB);
             CHECK(!"refused");
         } catch (const c10::OutOfMemoryError &err) {
             CHECK(strstr(err.what(), "CUDA out of memory. Tried to allocate 4") == err.what());
@@ -241,15 +242,65 @@ static void a_refusal_changes_nothing() {
     /* As any error of PyTorch's, and with its lock let go. */
     told_refuse(1);
     try {
-        cache::raw_alloc(50 * MIB);
+        cache::raw_alloc(5 * MIB);
         CHECK(!"refused");
     } catch (const c10::Error &err) {
-        CHECK(strstr(err.what(), "50.00 MiB"));
+        CHECK(strstr(err.what(), "5.00 MiB"));
     }
     std::thread([] {
         CHECK_OK(cudaSetDevice(0));
         cache::raw_delete(cache::allocate(30 * MIB));
     }).join();
+    cache::raw_delete(kept);
+}
+
+/* Where the cache has no place that large it refuses by itself, once it gets no segment: its observers hear of it. */
+static void a_refusal_without_a_place_is_its_own() {
+    arm();
+    void *kept = cache::allocate(3 * MIB);
+    size_t allocated = cache::memoryAllocated(0), reserved = cache::memoryReserved(0);
+    size_t since = told_count();
+    for (size_t i = 0; i < 10; i++) {
+        told_refuse(1);
+        try {
+            cache::allocate((20 + 2 * i) * MIB);
+            CHECK(!"refused");
+        } catch (const c10::OutOfMemoryError &err) {
+            CHECK(!strcmp(err.what(), "CUDA out of memory. Tried to allocate"));
+        }
+        CHECK(cache::memoryAllocated(0) == allocated && cache::memoryReserved(0) == reserved);
+    }
+    CHECK(standin_refusals == 10);
+    CHECK(told_number(since, 's') == 0 && told_number(since, 'u') == 0);
+    /* What comes next is told as ever; what goes past the cache has memory. */
+    void *next = cache::allocate(30 * MIB);
+    CHECK(told_number(since, 's') == 1 && told_last(since, 'u').size == 30 * MIB);
+    told_refuse(1);
+    try {
+        cache::allocate(40 * MIB);
+        CHECK(!"refused");
+    } catch (const c10::OutOfMemoryError &) {
+    }
+    cache::setUncached(true);
+    cache::raw_delete(cache::allocate(24 * MIB));
+    cache::setUncached(false);
+    cache::raw_delete(next);
+    cache::raw_delete(kept);
+}
+
+/* What other processes are shown may be collected before a segment is asked for, and leave a place: none of ours then. */
+static void with_shared_memory_a_refusal_is_ours() {
+    arm();
+    char *kept = (char *)cache::allocate(3 * MIB);
+    cudaIpcMemHandle_t handle;
+    CHECK_OK(cudaIpcGetMemHandle(&handle, kept));
+    told_refuse(1);
+    try {
+        cache::allocate(40 * MIB);
+        CHECK(!"refused");
+    } catch (const c10::OutOfMemoryError &err) {
+        CHECK(strstr(err.what(), "libvpool.so"));
+    }
     cache::raw_delete(kept);
 }
 
@@ -387,6 +438,8 @@ const Case order_cases[] = {
     CASE(a_mempool_counts),
     CASE(a_capture_counts),
     CASE(a_refusal_changes_nothing),
+    CASE(a_refusal_without_a_place_is_its_own),
+    CASE(with_shared_memory_a_refusal_is_ours),
     CASE(its_own_refusal_is_its_own),
     CASE(nothing_is_told),
     CASE(the_cache_is_native),

@@ -89,18 +89,23 @@ static int64_t allocated() {
 }
 
 static void refusals() {
-    int64_t live = allocated();
+    void *kept = cache::raw_alloc(3 * MIB);
+    int64_t live = allocated(), ooms = cache::getDeviceStats(0).num_ooms;
     for (int turn = 0; turn < 1000; turn++) {
         symbol<vpool_told_refuse_fn>("vpool_told_refuse")(1);
         try {
-            cache::raw_alloc((size_t)(70 + turn % 9) * MIB);
+            /* Ours, where the cache has a place without memory; else PyTorch's own, who counts it. */
+            cache::raw_alloc((turn & 1 ? 70 + (size_t)turn % 9 : 7) * MIB);
             CHECK(!"refused");
         } catch (const c10::OutOfMemoryError &error) {
             std::string text = error.what_without_backtrace();
             CHECK(text.find("CUDA out of memory. Tried to allocate 7") == 0);
+            CHECK((text.find("libvpool.so") != text.npos) == !(turn & 1));
         }
         CHECK(allocated() == live);
     }
+    CHECK(cache::getDeviceStats(0).num_ooms == ooms + 500);
+    cache::raw_delete(kept);
     /* PyTorch's own. */
     try {
         cache::raw_alloc((size_t)1 << 45);
