@@ -246,7 +246,8 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
 
 /* ---- blocks ---- */
 
-/* Another stream uses the segment's memory than the one it was made for. */
+/* Another stream uses the segment's memory than the one it was made for; or a graph will, on whatever stream it is
+ * launched: one that captures is not known. */
 static VP_LOCKED void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_bare_stream stream) {
     if (segment->timeline && timeline_of(pool, stream) != segment->timeline)
         vp_bare_forget_stream(pool, segment);
@@ -288,7 +289,7 @@ struct use {
 static inline bool count_use(struct use *u, struct vp_bare_stream stream) {
     u->backed = vp_bare_use(u->bare, u->ptr, u->size);
     u->pins = captures() && !u->segment->pinned;
-    u->other = stream.known && stream.handle != u->segment->handle && u->segment->timeline;
+    u->other = u->segment->timeline && (captures() || (stream.known && stream.handle != u->segment->handle));
     return u->backed && !u->pins && !u->other && !vp_state.recording;
 }
 

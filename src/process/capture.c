@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
+#include "pool/bare/bare.h"
 #include "pool/stream_cache.h"
 
 /* This thread holds the lock while the driver begins its capture. */
@@ -20,6 +21,9 @@ VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
         return;
     begins = true;
     if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_list_empty(&timeline->capturing)) {
+        /* What is idle gets the events that it needs while they are to be had. */
+        vp_pools_each(pool) vp_bare_flush(pool);
+        vp_timelines_poll(&vp_state.timelines, true);
         vp_timeline_capture(&vp_state.timelines, timeline, true);
         vp_pools_each(pool) vp_stream_caches_pass(&pool->caches);
     }

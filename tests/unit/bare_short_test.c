@@ -88,7 +88,7 @@ Test(bare, what_has_gone_back_is_room_no_more) {
         cr_assert(vp_pool_check(pool_of(0), stderr)); /* one stays, as a spare, and is idle no more */
     }
     vp_sim_others(0, 96 * MiB - held());
-    cr_assert_eq(vp_bare_room(0, vp_bare_all_of(vp_bare_idle_pages(pool_of(0))) * PAGE + MiB, on(s)),
+    cr_assert_eq(vp_bare_room(0, vp_bare_all_of(vp_bare_idle_pages(pool_of(0), false)) * PAGE + MiB, on(s)),
                  CUDA_ERROR_OUT_OF_MEMORY);
     door_close();
 }

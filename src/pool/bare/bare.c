@@ -211,6 +211,8 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     const size_t first = vp_bare_page(bare, segment->whole.addr), end = slots_end(bare, segment);
     struct vp_mapping *m;
     vp_bare_proceed(bare);
+    if (atomic_load(&pool->mem.timelines->captures)) /* what it had is nobody's until that is seen to be over */
+        vp_bare_unsure(pool);
     vp_bare_mappings_each(m, bare, first, end) forget_blocks(pool, m);
     vp_bare_mappings_each(m, bare, first, end) leave(pool, segment, m, fence);
     for (size_t p = first; p < end; p++)

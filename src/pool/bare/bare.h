@@ -372,9 +372,9 @@ bool vp_bare_know_idle(struct vp_pool *pool);
 bool vp_bare_better(const struct vp_bare_idle *a, const struct vp_bare_idle *b);
 /* Is no block in it? `*used`: some are. Neither: it is pinned. */
 bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used);
-/* Pages that are held, and that a block may have as they are, counted by a look at all. And is so much held as is said
- * that may be used? */
-size_t vp_bare_idle_pages(const struct vp_pool *pool);
+/* Pages that are held, and that a block may have as they are, counted by a look at all; or those alone, work on which
+ * is over by now. And is so much held as is said that may be used? */
+size_t vp_bare_idle_pages(const struct vp_pool *pool, bool ready);
 bool vp_bare_check_room(const struct vp_pool *pool, FILE *out);
 /* Pages of a block without memory. And may a chunk of so many pages go back to the device, from which another process
  * may have it first? The block that is being backed has what it lacks without it. */

@@ -244,7 +244,7 @@ static size_t creatable(const struct vp_pool *pool) {
 
 bool vp_bare_leaves(const struct vp_pool *pool, size_t bytes) {
     return !vp_bare_lacks(pool) ||
-           (vp_bare_all_of(vp_bare_idle_pages(pool)) << pool->mem.granularity_shift) + creatable(pool) >=
+           (vp_bare_all_of(vp_bare_idle_pages(pool, false)) << pool->mem.granularity_shift) + creatable(pool) >=
                (pool->bare->owed << pool->mem.granularity_shift) + bytes;
 }
 
@@ -339,7 +339,7 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     size_t least = size < need << shift ? vp_bare_touched(bare, size) : need;
     if (vp_bare_all_of(room.there) < least || vp_bare_all_of(room.there) + sure < need) {
         bare->idle_listed = false;
-        room.there = vp_bare_idle_pages(pool);
+        room.there = vp_bare_idle_pages(pool, atomic_load(&pool->mem.timelines->captures));
     }
     /* Memory is short: only what is held is certain, for this block alone. */
     const bool is_short = vp_bare_all_of(room.there) + sure < need;

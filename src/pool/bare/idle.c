@@ -57,12 +57,14 @@ static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chu
     return pages == VP_SLOT_PAGES ? VP_BARE_BODIES : pages == 1 ? VP_BARE_PAGES : VP_BARE_OTHERS;
 }
 
-size_t vp_bare_idle_pages(const struct vp_pool *pool) {
+size_t vp_bare_idle_pages(const struct vp_pool *pool, bool ready) {
+    const struct vp_request anyone = {0};
     const struct vp_chunk *chunk;
     size_t pages = 0;
     bool used;
     vp_list_each(chunk, &pool->mem.chunks, link)
-        if (!chunk->exported && kind_of(pool, chunk) != VP_BARE_OTHERS && vp_bare_is_idle(pool, chunk, &used))
+        if (!chunk->exported && kind_of(pool, chunk) != VP_BARE_OTHERS && vp_bare_is_idle(pool, chunk, &used) &&
+            (!ready || vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY)))
             pages += vp_bare_count_of(vp_bare_pages(pool, chunk));
     vp_list_each(chunk, &pool->mem.spares, link)
         pages += vp_bare_count_of(vp_bare_pages(pool, chunk));
@@ -84,7 +86,7 @@ bool vp_bare_may_go(const struct vp_pool *pool, size_t pages) {
         return true;
     /* What it lacks counts as used, and as single, until it has it. */
     const size_t lacks = vp_bare_lacking(bare, bare->backs, bare->backs_size);
-    const size_t idle = bounds ? vp_bare_less(bounds + lacks * VP_BARE_SINGLE, used) : vp_bare_idle_pages(pool);
+    const size_t idle = bounds ? vp_bare_less(bounds + lacks * VP_BARE_SINGLE, used) : vp_bare_idle_pages(pool, false);
     return vp_bare_all_of(idle) >= lacks + pages &&
            (pages > 1 || vp_bare_single_of(idle) > (lacks < VP_BARE_ENDS ? lacks : VP_BARE_ENDS));
 }
@@ -103,7 +105,7 @@ bool vp_bare_check_room(const struct vp_pool *pool, FILE *out) {
             right &= bare->idle[k].list[i].chunk->current != NULL;
     if (!right)
         vp_memory_breach(out, "what is listed as idle is mapped", NULL);
-    if (!bounds || !vp_bare_less(bounds, atomic_load(&bare->used) + vp_bare_idle_pages(pool)))
+    if (!bounds || !vp_bare_less(bounds, atomic_load(&bare->used) + vp_bare_idle_pages(pool, false)))
         return right;
     vp_memory_breach(out, "pages that may be used are held, and single ones among them", NULL);
     return false;

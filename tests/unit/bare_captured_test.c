@@ -1,0 +1,143 @@
+/* Bare segments and captures: what a graph gets is no work's any more, and what is idle is had in a capture, too. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+#include "base/clock.h"
+
+/* Far from the minute that a block waits for its memory at most. */
+static const unsigned SOON_MS = 10000;
+
+static unsigned begun_ms;
+
+static void begin_here(CUstream s) {
+    begun_ms = (unsigned)(vp_clock_ns() / 1000000);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+static void soon(void) {
+    cr_assert_lt((unsigned)(vp_clock_ns() / 1000000) - begun_ms, SOON_MS);
+}
+
+/* A pool of a graph's had blocks before it was captured: its stream is known. The graph is launched on another one. */
+Test(bare, what_a_graph_gets_is_ready_for_every_stream) {
+    CUgraph graph;
+    CUgraphExec launched;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 10 * MiB, s);
+    busy(seg, s);
+    unuse(seg, 10 * MiB);
+    begin_here(s);
+    use(seg + 16 * MiB, 10 * MiB, s);
+    cu_ok(cuMemsetD8Async(seg + 16 * MiB, 7, 10 * MiB, s));
+    cu_ok(door_end_capture(s, &graph));
+    cu_ok(cuGraphInstantiateWithFlags(&launched, graph, 0));
+    cu_ok(cuGraphLaunch(launched, other));
+    cu_ok(cuStreamSynchronize(other));
+    vp_sim_release(s);
+    cu_ok(cuStreamSynchronize(s));
+    for (size_t i = 0; i < 10 * MiB; i++)
+        cr_assert_eq(((unsigned char *)(seg + 16 * MiB))[i], 7, "byte %zu", i);
+    door_close();
+}
+
+enum { SMALL = 120 };
+
+/* Most of the device is idle under small blocks that were, whose stream is not known; and work on it is over. */
+static void small_blocks_were(struct vp_bare_stream stream) {
+    CUdeviceptr seg;
+    cu_ok(vp_bare_segment(&seg, 80 * MiB, stream));
+    for (size_t i = 0; i < SMALL; i++) {
+        cu_ok(vp_bare_room(0, 512 * KiB, stream));
+        cr_assert(vp_bare_used(seg + i * 512 * KiB, 512 * KiB, stream));
+    }
+    cu_ok(cuMemsetD8(seg, 1, 60 * MiB));
+    for (size_t i = 0; i < SMALL; i++)
+        cr_assert(vp_bare_unused(seg + i * 512 * KiB, 512 * KiB, !stream.known));
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+}
+
+/* Its stream captures itself, has joined the capture, or is not known: no event is to be had any more that would tell
+ * that. */
+static void idle_is_had(bool captures, bool joins, bool known) {
+    CUevent event;
+    CUdeviceptr seg;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    small_blocks_were(known ? on(captures ? s : side) : (struct vp_bare_stream){0});
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    begin_here(s);
+    if (joins) {
+        cu_ok(cuEventRecord(event, s));
+        cu_ok(cuStreamWaitEvent(side, event, 0));
+    }
+    cu_ok(vp_bare_segment(&seg, 80 * MiB, on(s)));
+    use(seg, 60 * MiB, s);
+    cu_ok(cuMemsetD8Async(seg, 7, 60 * MiB, s));
+    soon();
+    if (joins) {
+        cu_ok(cuEventRecord(event, side));
+        cu_ok(cuStreamWaitEvent(s, event, 0));
+    }
+    cu_ok(door_end_capture(s, NULL));
+    door_close();
+}
+
+Test(bare, what_the_stream_that_captures_has_left_is_had) {
+    idle_is_had(true, false, true);
+}
+
+Test(bare, what_a_stream_that_has_joined_has_left_is_had) {
+    idle_is_had(false, true, true);
+}
+
+Test(bare, what_anyone_has_left_is_had_in_a_capture) {
+    idle_is_had(false, false, false);
+}
+
+Test(bare, what_anyone_has_left_is_had_where_streams_have_joined) {
+    idle_is_had(false, true, false);
+}
+
+/* The cache frees a segment in a capture. Whether work there is over is learnt stream by stream; of one that has joined
+ * the capture nobody can tell: then there is no room, rather than a block without memory. */
+static void freed_meanwhile(bool joins) {
+    CUevent event;
+    CUdeviceptr seg;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr gone = segment(60 * MiB, side);
+    use(gone, 60 * MiB, side);
+    unuse(gone, 60 * MiB);
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    begin_here(s);
+    if (joins) {
+        cu_ok(cuEventRecord(event, s));
+        cu_ok(cuStreamWaitEvent(side, event, 0));
+    }
+    cu_ok(vp_bare_segment(&seg, 80 * MiB, on(s)));
+    cu_ok(door_free(gone));
+    cr_assert_eq(vp_bare_room(0, 60 * MiB, on(s)), joins ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+    if (!joins) {
+        cr_assert(vp_bare_used(seg, 60 * MiB, on(s)));
+        cu_ok(cuMemsetD8Async(seg, 7, 60 * MiB, s));
+    }
+    soon();
+    if (joins) {
+        cu_ok(cuEventRecord(event, side));
+        cu_ok(cuStreamWaitEvent(s, event, 0));
+    }
+    cu_ok(door_end_capture(s, NULL));
+    if (joins)
+        use(seg, 60 * MiB, s);
+    door_close();
+}
+
+Test(bare, what_is_freed_in_a_capture_is_had_when_it_is_over) {
+    freed_meanwhile(false);
+}
+
+Test(bare, what_cannot_be_seen_to_be_over_is_no_room) {
+    freed_meanwhile(true);
+}
