@@ -282,15 +282,18 @@ struct use {
     struct vp_bare_segment *segment;
     CUdeviceptr ptr;
     size_t size;
+    size_t more;              /* pages that are used since, a count */
     bool backed, pins, other; /* its pages have memory; its segment is to be pinned; another stream's it is */
 };
 
 /* Counts it. True: nothing else is to be done. */
 static inline bool count_use(struct use *u, struct vp_bare_stream stream) {
+    const size_t used = atomic_load_explicit(&u->bare->used, memory_order_relaxed);
     u->backed = vp_bare_use(u->bare, u->ptr, u->size);
+    u->more = atomic_load_explicit(&u->bare->used, memory_order_relaxed) - used;
     u->pins = captures() && !u->segment->pinned;
     u->other = u->segment->timeline && (captures() || (stream.known && stream.handle != u->segment->handle));
-    return u->backed && !u->pins && !u->other && !vp_state.recording;
+    return u->backed && !u->pins && !u->other && !u->segment->pinned && !vp_state.recording;
 }
 
 /* The rest, for one whose segment is still there. */
@@ -306,6 +309,8 @@ static VP_LOCKED int settle_use(const struct use *u, struct vp_bare_stream strea
         u->bare->owed -= need;
         if (err && err != -ENODEV && err != -EINPROGRESS)
             vp_bare_give_up(u->bare, u->ptr, u->size);
+    } else if (u->segment->pinned) { /* none of it was idle */
+        vp_bare_count_held(u->bare, u->more);
     }
     if (u->pins && err != -ENODEV)
         vp_bare_pin_segment(pool, u->segment);

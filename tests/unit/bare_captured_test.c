@@ -141,3 +141,32 @@ Test(bare, what_is_freed_in_a_capture_is_had_when_it_is_over) {
 Test(bare, what_cannot_be_seen_to_be_over_is_no_room) {
     freed_meanwhile(true);
 }
+
+/* Each block that is freed in a graph's segment, of which nothing becomes idle, would have all that is held looked at
+ * for the next one. */
+Test(bare, in_a_graphs_segment_room_stays_known) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s), other = segment(16 * MiB, s);
+    use(other, 16 * MiB, s);
+    begin_here(s);
+    use(seg, 4 * MiB, s);
+    unuse(seg, 4 * MiB);
+    unsigned long before = vp_sim_calls("cuMemGetInfo");
+    for (int i = 0; i < 20; i++) {
+        use(seg, 4 * MiB, s);
+        unuse(seg, 4 * MiB);
+    }
+    cr_assert_leq(vp_sim_calls("cuMemGetInfo") - before, 1);
+    cu_ok(door_end_capture(s, NULL));
+    unuse(other, 16 * MiB); /* it is idle */
+    use(seg, 4 * MiB, s);
+    unuse(seg, 4 * MiB);
+    before = vp_sim_calls("cuMemGetInfo");
+    for (int i = 0; i < 100; i++) {
+        use(seg, 4 * MiB, s);
+        unuse(seg, 4 * MiB);
+    }
+    cr_assert_leq(vp_sim_calls("cuMemGetInfo") - before, 1);
+    door_close();
+}

@@ -386,10 +386,9 @@ bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     struct vp_timeline *timeline = segment->timeline;
     const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
     uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
-    if (flags || segment->pinned) /* it is used no more, and yet it is not idle */
-        vp_bare_unsure(pool);
+    /* Of what is pinned a block leaves nothing idle. */
+    const bool stays = flags || segment->pinned || (segment->pins_pages && is_pinned_around(bare, &x));
     segment->pins_pages |= flags != 0;
-    const bool stays = segment->pins_pages && is_pinned_around(bare, &x);
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
     if (barrier || !timeline)
         flags |= VP_PAGE_SHARED;
