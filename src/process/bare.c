@@ -246,13 +246,6 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
 
 /* ---- blocks ---- */
 
-/* Another stream uses the segment's memory than the one it was made for; or a graph will, on whatever stream it is
- * launched: one that captures is not known. */
-static VP_LOCKED void know_stream(struct vp_pool *pool, struct vp_bare_segment *segment, struct vp_bare_stream stream) {
-    if (segment->timeline && timeline_of(pool, stream) != segment->timeline)
-        vp_bare_forget_stream(pool, segment);
-}
-
 /* Backs a block. One that no room was asked for may get its memory later, or be gone before. */
 static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
     const bool asked = vp_bare_promised_here(bare);
@@ -300,8 +293,9 @@ static inline bool count_use(struct use *u, struct vp_bare_stream stream) {
 static VP_LOCKED int settle_use(const struct use *u, struct vp_bare_stream stream) {
     struct vp_pool *pool = u->bare->pool;
     int err = 0;
-    if (u->other)
-        know_stream(pool, u->segment, stream);
+    /* Not a graph's either, which may be launched on any: one that captures is not known. */
+    if (u->other && timeline_of(pool, stream) != u->segment->timeline)
+        vp_bare_forget_stream(pool, u->segment);
     if (!u->backed) {
         const size_t need = vp_bare_need(u->bare, u->ptr, u->size);
         u->bare->owed += need;

@@ -188,6 +188,22 @@ Test(bare, a_barrier_is_not_forgotten_by_the_next_block) {
     door_close();
 }
 
+/* However many chunks lie under a block. */
+Test(bare, a_barrier_is_one_event) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 30 * MiB, s);
+    busy(seg + 20 * MiB, side);
+    const unsigned long before = vp_sim_calls("cuCtxRecordEvent");
+    cr_assert(vp_bare_unused(seg, 30 * MiB, true));
+    cr_assert_eq(vp_sim_calls("cuCtxRecordEvent") - before, 1);
+    use(seg + 32 * MiB, 30 * MiB, s);
+    cr_assert_geq(held(), 60 * MiB);
+    vp_sim_release(side);
+    door_close();
+}
+
 Test(bare, where_the_stream_is_not_known_all_work_must_be_over) {
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);

@@ -143,12 +143,11 @@ static void see_over(struct vp_pool *pool, const struct vp_bare_segment *segment
  * of a slot may come. */
 static void vacate(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
     struct vp_bare *bare = pool->bare;
-    struct vp_mapping *m;
     for (size_t p = vp_round_up(first, VP_SLOT_PAGES); p + VP_SLOT_PAGES <= end; p += VP_SLOT_PAGES) {
         if ((atomic_load(&bare->pages[p].word) & (VP_PAGE_FILLED | VP_PAGE_BODY)) != VP_PAGE_FILLED)
             continue;
         atomic_fetch_sub(&bare->pages[p].word, VP_PAGE_FILLED);
-        vp_bare_mappings_each(m, bare, p, p + VP_SLOT_PAGES) vp_bare_let_go(pool, m);
+        vp_bare_let_go_all(pool, p, p + VP_SLOT_PAGES);
         atomic_fetch_add(&bare->pages[p].word, VP_PAGE_FILLED);
     }
     see_over(pool, segment);

@@ -73,9 +73,7 @@ struct vp_bare_page {
 };
 
 /* vp_bare_run.word: how many pages it has, and: */
-#define VP_RUN_USED                                                                                                    \
-    UINT32_C(0x80000000)                  /* one block takes up all of it, and is counted nowhere else; only if whole  \
-                                           */
+#define VP_RUN_USED UINT32_C(0x80000000)  /* one block takes up all of it, and is counted nowhere else; if whole */
 #define VP_RUN_WHOLE UINT32_C(0x40000000) /* all its pages are backed, and stay so but by whoever clears this */
 #define VP_RUN_PAGES UINT32_C(0x3fffffff)
 
@@ -358,8 +356,6 @@ void vp_bare_others_use(struct vp_bare *bare);
  * vp_bare_back(). */
 int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
                  bool patient);
-/* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. */
-bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
 
 /* ---- idle.c ---- */
 
@@ -390,6 +386,10 @@ bool vp_bare_loses(const struct vp_pool *pool, size_t n);
 
 /* ---- page.c, for the others ---- */
 
+/* Lets go of the pages of one mapping, if no block lies in them. True: they are free memory now. The same of all that
+ * lie in the pages [first, end), with the cache's lock: no block is freed meanwhile, and one barrier does for all. */
+bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m);
+bool vp_bare_let_go_all(struct vp_pool *pool, size_t first, size_t end);
 /* A mapping that is current and free is backed from now on, for a segment. 0 or -ENOMEM. */
 int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m);
 /* So many pages more, or fewer, lie in chunks with blocks. These are counts. */
@@ -505,8 +505,7 @@ static inline uint32_t vp_bare_words(const struct vp_bare *bare, size_t first, s
 
 /* Does another segment's memory still lie there, whose fence counts? */
 static inline bool vp_bare_stale(const struct vp_bare *bare, const struct vp_mapping *m) {
-    size_t p = vp_bare_page(bare, m->addr);
-    return atomic_load(&bare->pages[p].word) & VP_PAGE_STALE;
+    return atomic_load(&bare->pages[vp_bare_page(bare, m->addr)].word) & VP_PAGE_STALE;
 }
 
 /* Each mapping of a segment's slots, current or not. `at` and `end` are pages; ends at once where there are none. */

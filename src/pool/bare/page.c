@@ -399,12 +399,11 @@ bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     if (stays)
         vp_bare_count_held(bare, -(used - atomic_load_explicit(&bare->used, memory_order_relaxed)));
     count_live(bare, x.first, size, false);
-    struct vp_mapping *m;
     if (timeline && size >= VP_BARE_LARGE)
         note_event(pool, timeline, size);
     if (!(flags & VP_PAGE_SHARED) || size < VP_BARE_LARGE)
         return false;
-    vp_bare_mappings_each(m, bare, x.first, x.end) vp_bare_let_go(pool, m);
+    vp_bare_let_go_all(pool, x.first, x.end);
     return vp_bare_doubts(bare, &segment->left);
 }
 
@@ -473,7 +472,8 @@ static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, s
     return ours;
 }
 
-bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
+/* `barrier`: that of others that were let go of in the same breath; made here, if it is empty and needed. */
+static bool let_go(struct vp_pool *pool, const struct vp_mapping *m, struct vp_fence *barrier) {
     struct vp_bare *bare = pool->bare;
     struct vp_timelines *timelines = pool->mem.timelines;
     const struct vp_bare_segment *segment = vp_bare_at(bare, m->addr);
@@ -489,8 +489,8 @@ bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
     int err = 0;
     if (timeline && !(flags & VP_PAGE_SHARED))
         vp_fence_add_earlier(timelines, &fence, timeline, timeline->next - ago);
-    else
-        err = vp_bare_barrier(pool, &fence);
+    else if (!vp_fence_empty(barrier) || !(err = vp_bare_barrier(pool, barrier)))
+        err = vp_fence_copy(timelines, &fence, barrier);
     if (!err)
         err = vp_backing_drop(&pool->mem, m, &fence);
     if (err) {
@@ -501,6 +501,20 @@ bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
     for (size_t p = first; p < end; p++)
         atomic_fetch_and(&bare->pages[p].word, ~VP_PAGE_SHARED);
     return true;
+}
+
+bool vp_bare_let_go_all(struct vp_pool *pool, size_t first, size_t end) {
+    struct vp_fence barrier = {0};
+    struct vp_mapping *m;
+    bool gone = true;
+    vp_bare_mappings_each(m, pool->bare, first, end) gone &= let_go(pool, m, &barrier);
+    vp_fence_clear(pool->mem.timelines, &barrier);
+    return gone;
+}
+
+bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
+    const size_t page = vp_bare_page(pool->bare, m->addr);
+    return vp_bare_let_go_all(pool, page, page + 1);
 }
 
 /* A mapping that is current and free is backed from now on. */

@@ -41,14 +41,13 @@ static void let_go(struct vp_pool *pool, const struct vp_bare_unasked *block) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, block->addr);
     const struct vp_bare_extent x = vp_bare_extent(bare, block->addr, block->size);
-    struct vp_mapping *m;
     if (!segment || pool->mem.timelines->captures_begun != bare->unasked_captures)
         return;
     const bool pinned = segment->pinned;
     const unsigned left = segment->left;
     segment->pinned = false;
     segment->left = 0;
-    vp_bare_mappings_each(m, bare, x.whole, x.stop) vp_bare_let_go(pool, m);
+    vp_bare_let_go_all(pool, x.whole, x.stop);
     segment->pinned = pinned;
     segment->left = left;
 }
@@ -73,7 +72,6 @@ void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
 
 void vp_bare_unasked_retry(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
-    struct vp_mapping *m;
     for (unsigned i = 0; i < bare->unasked_count; i++) {
         struct vp_bare_unasked *block = &bare->unasked[i];
         if (!vp_bare_at(bare, block->addr))
@@ -82,6 +80,6 @@ void vp_bare_unasked_retry(struct vp_pool *pool) {
         if (block->lacks)
             block->lacks = vp_bare_back_waiting(pool, block->addr, block->size) == -ENOMEM;
         else
-            vp_bare_mappings_each(m, bare, x.first, x.end) vp_bare_let_go(pool, m);
+            vp_bare_let_go_all(pool, x.first, x.end);
     }
 }
