@@ -57,9 +57,9 @@ static void publish(struct vp_pool *pool) {
         atomic_store_explicit(&bare_count, dev + 1, memory_order_release);
 }
 
-/* The device's pool, if its memory may go to and fro between allocations and segments. */
+/* The device's pool, if its memory may go to and fro between allocations and segments: there it is not zero. */
 static VP_LOCKED struct vp_pool *pool_of(CUdevice dev) {
-    struct vp_pool *pool = vp_options()->ipc == VP_IPC_NATIVE ? NULL : vp_state_pool(dev);
+    struct vp_pool *pool = vp_options()->ipc == VP_IPC_NATIVE || vp_options()->zero ? NULL : vp_state_pool(dev);
     return pool && pool->policy == &vp_policy_vpool ? pool : NULL;
 }
 

@@ -50,6 +50,17 @@ Test(bare, a_block_again_at_its_address_costs_no_call_and_no_wait) {
     door_close();
 }
 
+/* What comes under its blocks would be what others have left. */
+Test(bare, where_memory_is_to_read_zero_segments_have_some) {
+    setenv("VPOOL_ZERO", "1", 1);
+    door_open(SIM);
+    struct vp_bare_stream s = on(door_stream(CU_STREAM_NON_BLOCKING));
+    CUdeviceptr seg;
+    cr_assert_eq(vp_bare_segment(&seg, 8 * MiB, s), VP_NOT_OURS);
+    cr_assert_eq(vp_bare_room(0, MiB, s), VP_NOT_OURS);
+    door_close();
+}
+
 /* ---- one set of chunks ---- */
 
 Test(bare, what_a_cache_lets_go_of_serves_cudaMalloc) {
