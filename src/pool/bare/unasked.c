@@ -58,14 +58,13 @@ void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     /* The blocks of a segment are made, and then those freed that were free: this one is none of these. */
     for (unsigned i = 0; segment && segment->whole.addr != bare->unasked_at && i < bare->unasked_count; i++)
         bare->unasked[i].is_new = false;
-    for (unsigned i = 0; i < bare->unasked_count; i++) {
+    for (unsigned i = bare->unasked_count; i-- > 0;) { /* it may have been left in doubt before, too */
         const struct vp_bare_unasked block = bare->unasked[i];
         if (block.addr != addr || block.size != size)
             continue;
         bare->unasked[i] = bare->unasked[--bare->unasked_count];
         if (block.is_new)
             let_go(pool, &block);
-        break;
     }
     vp_bare_unasked_retry(pool);
 }

@@ -1,0 +1,21 @@
+/* Bare segments: what programs of random bytes found. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+/* It was left in doubt, and came back, and went again: what is noted of it goes all at once. */
+Test(bare, a_block_told_of_twice_is_looked_after_no_more) {
+    door_open(SIM);
+    atomic_store(&vp_bare_pools, true);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(96 * MiB, s), other = segment(96 * MiB, s);
+    use(seg, 80 * MiB, s);
+    for (int round = 0; round < 2; round++) {
+        cr_assert(vp_bare_used(other, 60 * MiB, (struct vp_bare_stream){0}));
+        cr_assert(vp_bare_unused(other, 60 * MiB, true));
+    }
+    const struct vp_bare *bare = pool_of(0)->bare;
+    for (unsigned i = 0; i < bare->unasked_count; i++)
+        cr_assert(!bare->unasked[i].lacks);
+    use(other, MiB, s);
+    door_close();
+}
