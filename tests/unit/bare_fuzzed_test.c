@@ -2,6 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
+static bool is_backed(CUdeviceptr at, size_t size) {
+    return !vp_bare_lacking(pool_of(0)->bare, at, size);
+}
+
 /* It was left in doubt, and came back, and went again: what is noted of it goes all at once. */
 Test(bare, a_block_told_of_twice_is_looked_after_no_more) {
     door_open(SIM);
@@ -17,5 +21,22 @@ Test(bare, a_block_told_of_twice_is_looked_after_no_more) {
     for (unsigned i = 0; i < bare->unasked_count; i++)
         cr_assert(!bare->unasked[i].lacks);
     use(other, MiB, s);
+    door_close();
+}
+
+/* While a blocking stream captures nothing is seen over that was freed since. */
+Test(bare, a_segment_beside_a_capture_lies_where_nothing_is_waited_for) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), c = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr seg = segment(8 * MiB, s);
+    use(seg, MiB, s);
+    unuse(seg, MiB);
+    cu_ok(door_begin_capture(c, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_free(seg));
+    CUdeviceptr next = segment(8 * MiB, s);
+    cr_assert_neq(next, seg);
+    use(next, MiB, s);
+    cr_assert(is_backed(next, MiB));
+    cu_ok(door_end_capture(c, NULL));
     door_close();
 }

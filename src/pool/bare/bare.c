@@ -96,18 +96,30 @@ static size_t slots_end(const struct vp_bare *bare, const struct vp_bare_segment
     return vp_round_up(vp_bare_page(bare, vp_region_end(&segment->whole)), VP_SLOT_PAGES);
 }
 
+/* Are there so many pages before `end`, from *first on or later? While a stream captures nothing is seen over that was
+ * freed since: what a segment before has left there would be waited for in vain. */
+static bool has_pages(const struct vp_bare *bare, size_t pages, size_t *first, size_t end) {
+    struct vp_memory *mem = &bare->pool->mem;
+    for (size_t p = *first; atomic_load(&mem->timelines->captures) && p < *first + pages && p < end; p++) {
+        struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));
+        if (m && !vp_mapping_over(mem, m))
+            *first = vp_round_up(p + 1, VP_SLOT_PAGES);
+    }
+    return end >= *first && end - *first >= pages;
+}
+
 /* The lowest slots that no segment has. The list node after which the segment goes, or NULL. */
 static struct vp_list *find_gap(struct vp_bare *bare, size_t pages, size_t *first) {
     struct vp_list *after = &bare->segments;
     const struct vp_bare_segment *segment;
     *first = 0;
     vp_list_each(segment, &bare->segments, link) {
-        if (vp_bare_page(bare, segment->whole.addr) - *first >= pages)
+        if (has_pages(bare, pages, first, vp_bare_page(bare, segment->whole.addr)))
             return after;
         *first = slots_end(bare, segment);
         after = segment->link.prev->next;
     }
-    return (bare->size >> bare->pool->mem.granularity_shift) - *first >= pages ? after : NULL;
+    return has_pages(bare, pages, first, bare->size >> bare->pool->mem.granularity_shift) ? after : NULL;
 }
 
 int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struct vp_timeline *timeline,
