@@ -43,6 +43,15 @@ static void pause_for(uint64_t waited_ns) {
  * waiting wake up. These get so many naps more, together. */
 enum { NAPS = 400, LOOKS = 8 };
 
+/* What a context holds up that has ended with nobody telling would be waited for in vain. */
+static VP_LOCKED void drop_ended(void) {
+    struct vp_context *ctx;
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
+        if (!ctx->gone)
+            vp_context_check(&vp_state.timelines, ctx);
+    vp_state.on.drop_lost();
+}
+
 void vp_wait_pause(uint64_t waited_ns) {
     const unsigned came = atomic_load(&vp_state.came);
     vp_step_out();
@@ -50,6 +59,8 @@ void vp_wait_pause(uint64_t waited_ns) {
     for (int i = 0; i < NAPS && waited_ns >= NAP_FROM_NS && (int)(came - atomic_load(&vp_state.had)) > 0; i++)
         pause_for(waited_ns);
     vp_step_in();
+    if (waited_ns >= NAP_FROM_NS)
+        drop_ended();
 }
 
 bool vp_wait_event(struct vp_event *ev) {

@@ -40,3 +40,23 @@ Test(bare, a_segment_beside_a_capture_lies_where_nothing_is_waited_for) {
     cu_ok(door_end_capture(c, NULL));
     door_close();
 }
+
+/* No call told of it, and no event is asked for: a look at the context does. */
+Test(bare, a_block_waits_for_no_context_that_ended_unseen) {
+    door_open(SIM);
+    CUcontext primary, ctx;
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), own;
+    CUdeviceptr ptr, seg = segment(96 * MiB, s);
+    cu_ok(cuCtxGetCurrent(&primary));
+    cu_ok(door_context_create(&ctx, 0));
+    cu_ok(door_stream_create(&own, CU_STREAM_NON_BLOCKING));
+    cu_ok(door_alloc_async(&ptr, 60 * MiB, NULL, own));
+    cu_ok(cuMemsetD8Async(ptr, 1, 60 * MiB, own));
+    cu_ok(door_free_async(ptr, own));
+    cu_ok(cuCtxDestroy(ctx));
+    cu_ok(cuCtxSetCurrent(primary));
+    cu_ok(vp_bare_room(0, 70 * MiB, on(s)));
+    cr_assert(vp_bare_used(seg, 70 * MiB, on(s)));
+    cr_assert(is_backed(seg, 70 * MiB));
+    door_close();
+}
