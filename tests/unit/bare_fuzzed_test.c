@@ -60,3 +60,17 @@ Test(bare, a_block_waits_for_no_context_that_ended_unseen) {
     cr_assert(is_backed(seg, 70 * MiB));
     door_close();
 }
+
+/* It counted as in use. */
+Test(bare, what_a_block_never_had_is_no_room_when_it_goes) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(160 * MiB, s);
+    use(seg, 70 * MiB, s);
+    cr_assert(vp_bare_used(seg + 80 * MiB, 40 * MiB, (struct vp_bare_stream){0}));
+    use(seg + 72 * MiB, PAGE, s);
+    cr_assert(!is_backed(seg + 80 * MiB, 40 * MiB));
+    unuse(seg + 80 * MiB, 40 * MiB);
+    cr_assert_eq(vp_bare_room(0, 30 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}

@@ -267,8 +267,11 @@ size_t vp_bare_need(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
 void vp_bare_give_up(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     for (size_t p = vp_bare_page(bare, addr); vp_bare_at(bare, addr) && p < vp_bare_page(bare, addr + size - 1) + 1;
          p++)
-        if (!(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED))
+        if (!(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED)) {
             atomic_fetch_or(&bare->pages[p].word, VP_PAGE_GIVEN_UP);
+            bare->gave_up = true;
+        }
+    vp_bare_unsure(bare->pool);
 }
 
 /* What is being made ahead for the block's pages is handed over first. False: the segment has ended meanwhile. */

@@ -355,6 +355,6 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     bare->counted_until = pool->config.now ? pool->config.now() + COUNTED_NS : 0;
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
     /* While the device sleeps, what a block leaves is not idle until it wakes. */
-    atomic_store(&bare->bounds, is_short || err || pool->mem.asleep ? 0 : used + room.there);
+    atomic_store(&bare->bounds, is_short || err || pool->mem.asleep || bare->gave_up ? 0 : used + room.there);
     return err;
 }
