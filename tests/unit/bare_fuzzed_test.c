@@ -2,6 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 static bool is_backed(CUdeviceptr at, size_t size) {
     return !vp_bare_lacking(pool_of(0)->bare, at, size);
 }
@@ -72,5 +75,52 @@ Test(bare, what_a_block_never_had_is_no_room_when_it_goes) {
     cr_assert(!is_backed(seg + 80 * MiB, 40 * MiB));
     unuse(seg + 80 * MiB, 40 * MiB);
     cr_assert_eq(vp_bare_room(0, 30 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
+/* ---- a segment that ends while its block waits for memory ---- */
+
+static CUstream stream;
+static CUcontext context;
+
+static void *use_a_page(void *segment_at) {
+    cu_ok(cuCtxSetCurrent(context));
+    cu_ok(vp_bare_room(0, 512, on(stream)));
+    vp_bare_used(*(CUdeviceptr *)segment_at, 512, on(stream));
+    return NULL;
+}
+
+/* Waits until a block waits; and is all in order then? */
+static bool is_sound_meanwhile(void) {
+    for (;;) {
+        cr_assert(vp_enter());
+        const bool waits = pool_of(0)->bare->owed, sound = vp_pool_check(pool_of(0), stderr);
+        vp_leave();
+        if (waits || !sound)
+            return sound;
+        usleep(1000);
+    }
+}
+
+/* What lies there is a chunk of four pages, work on which is not over. */
+Test(bare, a_block_that_waits_is_counted_right_when_its_segment_ends) {
+    pthread_t thread;
+    door_open(SIM);
+    stream = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuCtxGetCurrent(&context));
+    CUdeviceptr first = segment(8 * MiB, stream), seg;
+    use(first, 4 * PAGE, stream);
+    busy(first, stream);
+    unuse(first, 4 * PAGE);
+    cu_ok(door_free(first));
+    cr_assert_eq(seg = segment(8 * MiB, stream), first);
+    cr_assert(!pthread_create(&thread, NULL, use_a_page, &seg));
+    cr_assert(is_sound_meanwhile());
+    cu_ok(door_free(seg));
+    vp_sim_release(stream);
+    pthread_join(thread, NULL);
+    cu_ok(vp_bare_room(0, 60 * MiB, on(stream))); /* counts anew */
+    cr_assert_eq(pool_of(0)->bare->used, 0);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
     door_close();
 }

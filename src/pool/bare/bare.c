@@ -182,13 +182,6 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
                 vp_bare_forget_stream(pool, segment);
 }
 
-/* Blocks that are left in a mapping go with their segment. */
-static void forget_blocks(struct vp_pool *pool, const struct vp_mapping *m) {
-    const size_t first = vp_bare_page(pool->bare, m->addr), pages = vp_bare_pages(pool, m->chunk);
-    if (vp_bare_words(pool->bare, first, first + pages) & VP_PAGE_USED)
-        vp_bare_count_used(pool->bare, -vp_bare_count_of(pages));
-}
-
 /* What is backed becomes free memory behind the fence, too. It may be mapped at the same place for another segment:
  * then the fence counts. */
 static void leave(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m,
@@ -223,9 +216,12 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     const size_t first = vp_bare_page(bare, segment->whole.addr), end = slots_end(bare, segment);
     struct vp_mapping *m;
     vp_bare_proceed(bare);
+    if (atomic_load(&segment->live)) { /* blocks that are left go with it, perhaps one that has yet to get its memory */
+        bare->counts_anew = true;
+        vp_bare_unsure(pool);
+    }
     if (atomic_load(&pool->mem.timelines->captures)) /* what it had is nobody's until that is seen to be over */
         vp_bare_unsure(pool);
-    vp_bare_mappings_each(m, bare, first, end) forget_blocks(pool, m);
     vp_bare_mappings_each(m, bare, first, end) leave(pool, segment, m, fence);
     for (size_t p = first; p < end; p++)
         if (!vp_mapping_at(&pool->mem, vp_bare_addr(bare, p)))

@@ -105,7 +105,7 @@ bool vp_bare_check_room(const struct vp_pool *pool, FILE *out) {
             right &= bare->idle[k].list[i].chunk->current != NULL;
     if (!right)
         vp_memory_breach(out, "what is listed as idle is mapped", NULL);
-    if (!bounds || !vp_bare_less(bounds, atomic_load(&bare->used) + vp_bare_idle_pages(pool, false)))
+    if (!bounds || bare->owed || !vp_bare_less(bounds, atomic_load(&bare->used) + vp_bare_idle_pages(pool, false)))
         return right;
     vp_memory_breach(out, "pages that may be used are held, and single ones among them", NULL);
     return false;
