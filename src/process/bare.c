@@ -16,17 +16,17 @@
 
 atomic_bool vp_bare_pools;
 
-/* The bare segments of each device that has some, found without a lock. */
-static _Atomic(struct vp_bare *) bares[VP_DEVICES];
-static atomic_int bare_count; /* devices up to here may have some */
+static struct vp_bare *bare_on(CUdevice dev) {
+    return dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&vp_state.bares[dev], memory_order_acquire) : NULL;
+}
 
 static inline struct vp_bare *bare_on(CUdevice dev) {
     return dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire) : NULL;
 }
 
 static struct vp_bare *bare_of(CUdeviceptr ptr) {
-    for (int dev = 0; dev < atomic_load_explicit(&bare_count, memory_order_acquire); dev++) {
-        struct vp_bare *bare = atomic_load_explicit(&bares[dev], memory_order_acquire);
+    for (int dev = 0; dev < atomic_load_explicit(&vp_state.bare_count, memory_order_acquire); dev++) {
+        struct vp_bare *bare = bare_on(dev);
         if (bare && ptr - bare->base < bare->size)
             return bare;
     }
@@ -40,8 +40,8 @@ static struct vp_bare_segment *segment_of(const struct vp_bare *bare, CUdevicept
 }
 
 struct vp_bare *vp_bare_promised_to_caller(void) {
-    for (int dev = 0; dev < atomic_load_explicit(&bare_count, memory_order_acquire); dev++) {
-        struct vp_bare *bare = atomic_load_explicit(&bares[dev], memory_order_acquire);
+    for (int dev = 0; dev < atomic_load_explicit(&vp_state.bare_count, memory_order_acquire); dev++) {
+        struct vp_bare *bare = bare_on(dev);
         if (bare && vp_bare_promised_here(bare))
             return bare;
     }
@@ -52,9 +52,9 @@ static void publish(struct vp_pool *pool) {
     CUdevice dev = pool->mem.device;
     if (!pool->bare)
         return;
-    atomic_store_explicit(&bares[dev], pool->bare, memory_order_release);
-    if (atomic_load(&bare_count) <= dev)
-        atomic_store_explicit(&bare_count, dev + 1, memory_order_release);
+    atomic_store_explicit(&vp_state.bares[dev], pool->bare, memory_order_release);
+    if (atomic_load(&vp_state.bare_count) <= dev)
+        atomic_store_explicit(&vp_state.bare_count, dev + 1, memory_order_release);
 }
 
 /* The device's pool, if its memory may go to and fro between allocations and segments: there it is not zero. */

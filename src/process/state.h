@@ -77,7 +77,9 @@ struct vp_state {
     struct vp_driver drv;
     struct vp_timelines timelines; /* but for what it says is atomic */
     struct vp_pool *pools[VP_DEVICES] VP_GUARDED;
-    bool refused[VP_DEVICES] VP_GUARDED; /* the device cannot: said once, passed on */
+    _Atomic(struct vp_bare *) bares[VP_DEVICES]; /* bare segments of a device, found without the lock */
+    atomic_int bare_count;                       /* devices up to here may have some */
+    bool refused[VP_DEVICES] VP_GUARDED;         /* the device cannot: said once, passed on */
     /* Of struct vp_peer: which context was given access to which one's device (peers.c). */
     struct vp_list peers VP_GUARDED;
     uint64_t used VP_GUARDED;                          /* devices that a context was seen of, one bit each */

@@ -6,10 +6,13 @@
  */
 #include "process/state.h"
 #include "base/clock.h"
-#include "program.h"
+#include "base/thread.h"
+#include "cache.h"
 #include "sim.h"
 
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* A context of its own: its synchronous blocks end with it, the stream-ordered ones stay. */
 void context(void) {
@@ -108,7 +111,7 @@ void context_ends(void) {
         return;
     let_all_go();
     begin_ending(&e);
-    const bool captures = how & 32 && world.captures && !world.small_are_native;
+    const bool captures = how & 32 && !run.tries_on && world.captures && !world.small_are_native;
     if (captures)
         MUST(door_begin_capture(e.stream[1], modes[how >> 6 & 1]));
     for (unsigned i = 0; i < blocks; i++) {
@@ -137,6 +140,7 @@ void context_ends(void) {
 /* ---- threads ---- */
 
 struct visitor {
+    uint64_t host;  /* the thread that waits for its end */
     int device, to; /* whose stream goes on with what is left */
     unsigned how;
     struct block left[4];
@@ -146,6 +150,9 @@ struct visitor {
 static void *visit(void *arg) {
     struct visitor *v = arg;
     CUevent event;
+    /* The library looks at other threads that it waits for: this is to be the same in each run. */
+    while (vp_thread_is_ready(v->host))
+        syscall(SYS_sched_yield);
     MUST(cuCtxSetCurrent(world.context[v->device]));
     for (unsigned i = 0; i < 1 + v->how % 4; i++) {
         struct block b = {.size = any_size(), .device = v->device, .home = v->to};
@@ -182,7 +189,7 @@ static void *visit(void *arg) {
  */
 void thread_ends(void) {
     pthread_t thread;
-    struct visitor v = {.how = fuzz_byte(&run.in), .to = any_stream()};
+    struct visitor v = {.host = vp_thread_id(), .how = fuzz_byte(&run.in), .to = any_stream()};
     struct stream *s = &run.streams[v.to];
     if (run.capturing || !s->plain || !usable(v.to) || run.count + 4 > BLOCKS)
         return;
@@ -233,6 +240,7 @@ void reset(void) {
     for (int i = 0; i < OTHERS; i++)
         if (run.others[i].kind != DOOR_HANDLE && run.other_device[i] == device)
             run.others[i].kind = DOOR_NONE;
+    cache_reset(device);
     for (int i = first; i < first + STREAMS_EACH; i++)
         if (run.streams[i].capturing)
             run.capturing--;
@@ -249,8 +257,8 @@ void reset(void) {
 /* ---- while the library waits ---- */
 
 static struct {
-    bool open;
-    unsigned random;
+    bool open, inside;
+    unsigned random, pauses;
 } waiting;
 
 static unsigned next_random(void) {
@@ -266,14 +274,25 @@ static bool builds(void) {
     return false;
 }
 
+/* Others let go of what they hold. */
+static void let_others_go(void) {
+    CUcontext current;
+    MUST(cuCtxGetCurrent(&current));
+    let_all_go();
+    MUST(cuCtxSetCurrent(current));
+}
+
 /* Another thread's turn. */
 static void meanwhile(void) {
+    static void (*const cached[])(void) = {cache_alloc, cache_alloc, cache_free, cache_free, cache_record, cache_empty};
     static void (*const operations[])(void) = {
         renew_stream, renew_stream, capture, context, context_ends, thread_ends, reset,         free_async,  free_last,
         free_sync,    let_go,       let_go,  hold,    memory_pool,  alloc_async, begin_capture, context_ends};
     uint8_t bytes[24];
     CUcontext current;
-    if (!waiting.open || !run.meanwhile || run.count > BLOCKS - 16 || builds())
+    if (waiting.pauses && !--waiting.pauses)
+        let_others_go();
+    if (waiting.inside || !waiting.open || !run.meanwhile || run.count > BLOCKS - 16 || builds())
         return;
     run.meanwhile--;
     uint64_t began = vp_clock_ns();
@@ -283,7 +302,13 @@ static void meanwhile(void) {
     run.in = (struct fuzz_input){bytes, sizeof bytes, 0};
     MUST(cuCtxGetCurrent(&current));
     waiting.open = false;
-    operations[next_random() % (sizeof operations / sizeof *operations)]();
+    waiting.inside = true;
+    const unsigned kind = next_random();
+    if (target.bare && !cache.busy && kind >= 128)
+        cached[kind % (sizeof cached / sizeof *cached)]();
+    else
+        operations[kind % (sizeof operations / sizeof *operations)]();
+    waiting.inside = false;
     waiting.open = true;
     MUST(cuCtxSetCurrent(current));
     run.in = in;
@@ -295,6 +320,11 @@ void during_waits(void) {
     run.meanwhile = 1 + what % 8;
     waiting.random = what * 40503 + run.count;
     world_meanwhile = meanwhile;
+}
+
+void hold_for(unsigned pauses) {
+    world_meanwhile = meanwhile;
+    waiting.pauses = pauses;
 }
 
 void waits_begin(void) {

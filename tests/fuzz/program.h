@@ -42,6 +42,7 @@ struct run {
     int capturing;
     size_t kept_back; /* bytes allocated while captures run: what is freed then comes back after them */
     bool peers;
+    bool tries_on; /* a call of the driver's own is made again, which a capture would forbid that begins meanwhile */
     const char *fault; /* the call that the next allocation or free will see fail */
     long fault_at;
     CUresult fault_with;
@@ -54,6 +55,16 @@ struct run {
 };
 
 extern struct run run;
+
+/* What a program is made of: each operation as often as it is to come. */
+struct target {
+    void (*const *operations)(void);
+    unsigned kinds, older_kinds; /* inputs that are older than some know the first so many */
+    unsigned check_every;        /* steps between two proofs of the invariants */
+    bool bare;                   /* it has a cache on bare segments: cache.h */
+};
+
+extern const struct target target;
 
 void must(CUresult res, const char *what);
 #define MUST(call) must(call, #call)
@@ -90,20 +101,46 @@ void run_dry(void);
 void hold(void);
 void let_go(void);
 
-/* ---- pool.c ---- */
+/* ---- sequence.c ---- */
+
+/* With FUZZ_TRACE, among the driver calls: what the program does. */
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void repeat(void);
+
+/* ---- blocks.c ---- */
 
 size_t any_size(void);
 void fill(struct block *b, int stream, bool last);
 bool reaches(const struct block *b, int stream);
+/* Arms the fault for one call of ours, and disarms it. */
+bool arm(void);
+bool disarm(bool armed);
+/* On a stream, or as cudaFree does (-1). */
+void free_block(unsigned number, int stream);
 void alloc_async(void);
 void alloc_sync(void);
 void free_async(void);
 void free_sync(void);
 void free_last(void);
+void fleeting(void);
+void use(void);
+void move(void);
+void copy(void);
+
+/* ---- beside.c ---- */
+
 void memory_pool(void);
 void trim(void);
+void ask(void);
+void fault(void);
+void peers(void);
+void couple(void);
+void misuse(void);
 
 /* ---- ends.c ---- */
+
+/* After so many pauses of the library in the call that follows, nothing is held any more; 0: it stays so. */
+void hold_for(unsigned pauses);
 
 void context(void);
 void context_ends(void);

@@ -5,7 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "process/state.h"
-#include "program.h"
+#include "cache.h"
 #include "sim.h"
 
 void make_current(int device) {
@@ -84,6 +84,7 @@ void hand_over_all(int from, int to) {
         if (b->used >> from & 1)
             b->used = (b->used & ~(1u << from)) | 1u << to;
     }
+    cache_hand_over(from, to);
 }
 
 int other_stream(int number) {
@@ -197,6 +198,7 @@ static void end_capture(int number) {
         }
     }
     MUST(door_end_capture(s->handle, &graph));
+    cache_captured(number, graph);
     MUST(cuGraphDestroy(graph));
     s->capturing = false;
     run.capturing--;
@@ -224,10 +226,12 @@ void synchronize(void) {
 void renew_stream(void) {
     int number = any_stream(), to = other_stream(number);
     struct stream *s = &run.streams[number];
-    if (!s->plain || to < 0)
+    const bool captured = s->capturing;
+    /* On old drivers no event tells of what is let go of at the end of a stream that captures. */
+    if (!s->plain || to < 0 || cache_uses(number) || (captured && target.bare && world.old_driver))
         return;
     /* A capturing stream has nothing on it, and its capture ends with it. */
-    if (s->capturing)
+    if (captured)
         run.capturing--;
     else
         hand_over_all(number, to);
@@ -238,6 +242,8 @@ void renew_stream(void) {
         forget_hold(number);
     if (s->blocking)
         run.left_behind[s->device] |= s->behind;
+    if (captured)
+        cache_captured(number, NULL);
     make_stream(number);
 }
 
@@ -247,7 +253,8 @@ void begin_capture(void) {
     int number = any_stream(), to = other_stream(number);
     unsigned mode = fuzz_byte(&run.in) % 3;
     size_t live = 0;
-    if (!run.streams[number].plain || run.capturing == 2 || !world.captures || !usable(number) || to < 0)
+    if (!run.streams[number].plain || run.capturing == 2 || !world.captures || !usable(number) || to < 0 ||
+        cache_uses(number) || run.tries_on)
         return;
     for (unsigned i = 0; i < run.count && !run.capturing; i++)
         live += run.blocks[i].size;
@@ -256,7 +263,9 @@ void begin_capture(void) {
     hand_over_all(number, to);
     struct stream *s = enter(number);
     MUST(door_begin_capture(s->handle, modes[mode]));
+    say("stream %d captures", number);
     s->capturing = true;
+    cache.pins = true;
     if (!run.capturing++)
         run.kept_back = 0;
 }

@@ -3,6 +3,8 @@
 #include "world.h"
 
 #include "../common/doors.h"
+#include "pool/bare/bare.h"
+#include "process/bare.h"
 #include "process/state.h"
 #include "../common/owners.h"
 #include "pool/parking.h"
@@ -43,20 +45,16 @@ void (*world_meanwhile)(void);
 
 /* Long waits are made short where nothing can get on: the program is what everything waits for. */
 static void others_go_on(int steps) {
-    static bool inside;
-    if (world_meanwhile && !inside && !vp_thread.inside) {
-        inside = true;
+    if (world_meanwhile && !vp_thread.inside)
         world_meanwhile();
-        inside = false;
-    }
     if (!vp_sim_step(steps) && world.newer)
         now_ns += 2000000;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
-    if (clock != CLOCK_MONOTONIC)
+    if (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)
         return (int)syscall(SYS_clock_gettime, clock, now);
-    now_ns += 500;
+    now_ns += clock == CLOCK_MONOTONIC ? 500 : 0;
     *now = (struct timespec){.tv_sec = (time_t)(now_ns / 1000000000), .tv_nsec = (long)(now_ns % 1000000000)};
     return 0;
 }
@@ -124,11 +122,11 @@ static const char *plan_of(size_t peak, unsigned seed) {
 }
 
 /* The options are read once in a process's life, and lie in memory of their own. */
-static void set_options(struct fuzz_input *in) {
+static void set_options(struct fuzz_input *in, bool bare) {
     static const char *const policies[] = {"vpool", "vpool", "vpool", "vpool", "vpmm", "bfc", "es", "gmlake"};
     static const char *const waits[] = {"auto", "early", "late", "never"};
     static const unsigned slack[] = {5, 0, 2, 20, 5, 50, 1, 5};
-    unsigned first = fuzz_byte(in), policy = first % 8, flags = fuzz_byte(in), handle = fuzz_byte(in);
+    unsigned first = fuzz_byte(in), policy = bare ? 0 : first % 8, flags = fuzz_byte(in), handle = fuzz_byte(in);
     memset(settings, 0, sizeof settings);
     const bool planned = policy == 7 && first & 64;
     set("VPOOL_POLICY", "%s", planned ? "stalloc" : policies[policy]);
@@ -154,7 +152,9 @@ static void set_options(struct fuzz_input *in) {
         set("VPOOL_SPILL_TEST", "%uK", 64u << handle % 8);
     }
     vp_options_parse((struct vp_options *)vp_options(), setting, NULL, NULL, NULL);
-    world.newer = first & 128;
+    world.handle = (size_t)(64u << handle % 13) << 10;
+    world.newer = bare || first & 128;
+    atomic_store(&vp_bare_pools, bare && first % 8 == 7);
     world.sync_free = (flags & 28) == 4;
     world.never_waits = (flags & 3) == 3 || ((flags & 3) == 0 && policy < 4 && !(handle & 64));
     world.small_are_native = policy == 4;
@@ -192,11 +192,11 @@ static void must(CUresult res, const char *what) {
         fuzz_fail("%s: %d", what, (int)res);
 }
 
-void world_open(struct fuzz_input *in) {
+void world_open(struct fuzz_input *in, bool bare) {
     world = (struct world){0};
     now_ns = 0;
     doors_pause = false;
-    set_options(in);
+    set_options(in, bare);
     set_driver(in);
     owners_open(world.granularity, fuzz_fail);
     must(cuInit(0), "cuInit");
@@ -238,11 +238,13 @@ static void close_library(void) {
             continue;
         vp_parking_flush(pool, VP_FLUSH_ALL);
         struct vp_memory_stats stats = vp_pool_stats(pool);
-        if (stats.live_bytes || stats.allocs != stats.frees)
+        if (stats.live_bytes || (stats.allocs != stats.frees && !world.dropped))
             fuzz_fail("%llu bytes are live at the end, %llu blocks allocated, %llu freed",
                       (unsigned long long)stats.live_bytes, (unsigned long long)stats.allocs,
                       (unsigned long long)stats.frees);
         cuCtxSetCurrent(world.context[d]);
+        if (pool->bare) /* nor is any promised to this thread */
+            vp_bare_promise_kept(pool->bare);
         vp_pool_finish(pool, true);
     }
     forget_shortcuts();

@@ -12,6 +12,8 @@ struct world {
     bool lossy;            /* a call that gives back was made to fail: what it was for may stay */
     size_t capacity, granularity;
     size_t limit;     /* bytes that the pool of a device may hold */
+    size_t handle;    /* bytes of the largest handle */
+    bool dropped;     /* blocks of bare segments went with their context, which count as no frees */
     bool captures;    /* there is so much memory that captures may keep some back */
     bool newer;       /* the input may name the younger kinds of operations */
     bool unseen;      /* contexts end with nobody telling the library, and handles may be used that are no more */
@@ -29,8 +31,9 @@ extern struct world world;
  * NULL: nothing. */
 extern void (*world_meanwhile)(void);
 
-/* The options of the library and of the driver come from the input. */
-void world_open(struct fuzz_input *in);
+/* The options of the library and of the driver come from the input; those of the policy only where the program is not
+ * to have `bare` segments, which one policy has alone. */
+void world_open(struct fuzz_input *in, bool bare);
 /* All blocks must have been freed, by the program's own calls. Fails if anything is left. */
 void world_close(void);
 /* Fails unless the pools' invariants hold and the driver saw nothing wrong. */
