@@ -73,8 +73,8 @@ static size_t segment_size(size_t size, unsigned how) {
     return size <= SMALL ? 2 * MIB : size < MIDDLE ? 2 * MIDDLE : (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
-/* A segment for a block; false: the cache lacks memory, or has too many. While a call of the driver's is to fail it makes
- * none itself. */
+/* A segment for a block; false: the cache lacks memory, or has too many. While a call of the driver's is to fail it
+ * makes none itself. */
 static bool grow(const struct cached *b, int graph, unsigned how, bool armed) {
     const int device = run.streams[b->home].device;
     const size_t size = segment_size(b->size, how);

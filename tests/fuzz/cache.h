@@ -1,6 +1,6 @@
-/* A cache of the program's own on bare segments, such as PyTorch's: it makes segments for a stream's blocks, cuts blocks
- * out of them, and tells the library which are in use. A capture has segments to itself, for as long as its graph is
- * there. A target without such operations has an empty one.
+/* A cache of the program's own on bare segments, such as PyTorch's: it makes segments for a stream's blocks, cuts
+ * blocks out of them, and tells the library which are in use. A capture has segments to itself, for as long as its
+ * graph is there. A target without such operations has an empty one.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -46,11 +46,11 @@ struct cache {
     struct cached blocks[CACHED];
     unsigned count;
     struct graph graphs[GRAPHS];
-    bool other_uses;          /* a block was used by another stream than its own */
-    int busy;                 /* a call of the library's runs for this stream, and its number is one less; 0: none does */
-    bool pins;                /* something was, or may have been */
-    bool asleep;              /* so is the device: nothing is queued on it */
-    unsigned resets[DEVICES]; /* of its primary context */
+    bool other_uses; /* a block was used by another stream than its own */
+    int busy;        /* a call of the library's runs for this stream, and its number is one less; 0: none does */
+    bool pins;       /* something was, or may have been */
+    bool asleep;     /* so is the device: nothing is queued on it */
+    unsigned resets[DEVICES];   /* of its primary context */
     size_t neighbours[DEVICES]; /* bytes that other processes have */
 };
 

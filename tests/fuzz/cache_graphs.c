@@ -54,8 +54,7 @@ static int graph_of(int stream) {
             none = i;
     }
     if (none >= 0)
-        cache.graphs[none] = (struct graph){
-            .captured = true, .device = run.streams[stream].device, .stream = stream};
+        cache.graphs[none] = (struct graph){.captured = true, .device = run.streams[stream].device, .stream = stream};
     return none;
 }
 

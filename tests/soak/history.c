@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 static const char *const deeds[DEEDS] = {
-    "alloc", "alloc async", "fill", "inspect", "free", "free async", "move", "hand over", "lost",
+    "alloc", "alloc async", "fill", "inspect", "free", "free async", "move", "hand over", "lost", "use", "unuse",
 };
 
 void history_add(struct worker *w, enum deed deed, const struct block *b, CUstream stream) {

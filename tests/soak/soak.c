@@ -33,24 +33,33 @@ enum { HANG = 60, PROGRESS = 10 };
 void soak_check(const struct worker *w) {
     if (vp_sim_violations())
         soak_fail(w, NULL, "the simulated device saw %lu violations", vp_sim_violations());
-    if (!doors_direct || !vp_enter())
+    caches_lock();
+    if (!doors_direct || !vp_enter()) {
+        caches_unlock();
         return;
+    }
     for (int d = 0; d < soak.devices; d++)
         if (vp_state.pools[d] && !vp_pool_check(vp_state.pools[d], stderr))
             soak_fail(w, NULL, "vp_pool_check of device %d", d);
     vp_leave();
+    caches_unlock();
 }
 
 /* ---- what the run must have seen ---- */
 
 struct seen {
-    uint64_t stitches, reactivations, reaps, waits_gpu, waits_host, ooms, captures, contexts, lent, given;
+    uint64_t stitches, reactivations, reaps, waits_gpu, waits_host, ooms, captures, contexts, lent, given, cached,
+        set_back;
 };
 
 /* What the pools counted is missing while somebody holds their lock: whoever hangs must not hang this thread
  * too. */
 static struct seen seen(void) {
-    struct seen s = {.ooms = soak.ooms, .captures = soak.captures, .contexts = soak.contexts};
+    struct seen s = {.ooms = soak.ooms,
+                     .captures = soak.captures,
+                     .contexts = soak.contexts,
+                     .cached = soak.cached,
+                     .set_back = soak.set_back};
     if (!doors_direct || !vp_lock_try(&vp_library_lock))
         return s;
     for (int d = 0; d < soak.devices; d++) {
@@ -80,7 +89,8 @@ static void expect(const char *names, const struct seen *s) {
         {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},
         {"ooms", s->ooms},           {"captures", s->captures},
         {"contexts", s->contexts},   {"lent", s->lent},
-        {"given", s->given},
+        {"given", s->given},         {"cached", s->cached},
+        {"set_back", s->set_back},
     };
     char *copy = strdup(names), *rest = copy, *name;
     while ((name = strsep(&rest, ",")) != NULL) {
@@ -118,7 +128,9 @@ static const char usage[] =
     "  --largest BYTES      block (8 MiB)\n"
     "  --expect THING,...   fail unless the run has seen: stitches, reactivations, reaps, slept, waits_gpu, "
     "waits_host,\n"
-    "                       ooms, captures, contexts, lent, given\n"
+    "                       ooms, captures, contexts, lent, given, cached, set_back\n"
+    "  --cache              beside it all the threads have a cache such as PyTorch's on bare segments; --pools: some of\n"
+    "                       its segments are pools, which are set back\n"
     "  --without OPERATION  leave one out, to find out what a failure needs; may be given several times\n"
     "  --preload            plain CUDA calls: for a run under LD_PRELOAD=libvpool.so\n";
 
@@ -136,6 +148,8 @@ static const struct option options[] = {
     { "expect", required_argument, NULL, 'e' },
     { "without", required_argument, NULL, 'w' },
     { "preload", no_argument, NULL, 'P' },
+    { "cache", no_argument, NULL, 'C' },
+    { "pools", no_argument, NULL, 'B' },
     { NULL, 0, NULL, 0 },
 };
 /* clang-format on */
@@ -161,6 +175,11 @@ static const char *parse(int argc, char **argv) {
             fprintf(stderr, "soak: there is no operation '%s'\n", optarg);
             exit(2);
         case 'P': doors_direct = false; break;
+        case 'C': mix_with_cache(); break;
+        case 'B':
+            mix_with_cache();
+            soak.pools = true;
+            break;
         default: fputs(usage, stderr); exit(2);
         }
     if (soak.threads < 1 || soak.threads > THREADS_MOST || soak.streams < 1 || soak.streams > STREAMS_MOST ||
@@ -317,6 +336,7 @@ static void close_all(void) {
         first->blocks[first->count++] = soak.shelf[--soak.shelved];
         worker_release_all(first);
     }
+    caches_close(first);
     for (int d = 0; d < soak.devices; d++) {
         soak_device(first, d);
         MUST(first, NULL, cuCtxSynchronize());
@@ -356,6 +376,7 @@ int main(int argc, char **argv) {
         soak_fail(NULL, NULL, "the driver lacks what a pool needs");
     open_devices();
     streams_open();
+    caches_open();
     open_workers();
     run(&begin);
     close_all();

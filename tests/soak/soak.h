@@ -4,7 +4,7 @@
  * owners of one byte thus show as a wrong word, which names the other owner.
  *
  * Locks, in this order: soak.world, one stream's `use` and soak.legacy in any order (who wants to write only
- * tries), soak.table_lock or soak.shelf_lock; then those of what is called.
+ * tries), soak.table_lock, soak.shelf_lock or those of the caches; then those of what is called.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +17,15 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum { DEVICES_MOST = 8, THREADS_MOST = 64, STREAMS_MOST = 256, BLOCKS_MOST = 4096, SHELF = 64, REPEATED = 16 };
+enum {
+    DEVICES_MOST = 8,
+    THREADS_MOST = 64,
+    STREAMS_MOST = 256,
+    BLOCKS_MOST = 4096,
+    SHELF = 64,
+    REPEATED = 16,
+    CACHED_MOST = 48
+};
 
 /* ---- streams (stream.c) ---- */
 
@@ -56,7 +64,7 @@ enum { INSPECTIONS = 64 };
 
 /* ---- history (history.c) ---- */
 
-enum deed { ALLOC, ALLOC_ASYNC, FILL, INSPECT, FREE, FREE_ASYNC, MOVE, HAND_OVER, LOST, DEEDS };
+enum deed { ALLOC, ALLOC_ASYNC, FILL, INSPECT, FREE, FREE_ASYNC, MOVE, HAND_OVER, LOST, USE, UNUSE, DEEDS };
 
 struct record {
     uint64_t time;
@@ -79,6 +87,8 @@ struct worker {
     struct stream *own[DEVICES_MOST]; /* its per-thread default streams */
     struct block blocks[BLOCKS_MOST];
     size_t count;
+    struct block cached[CACHED_MOST]; /* of the cache on bare segments */
+    size_t cached_count;
     char *ring; /* pinned memory for inspections */
     size_t ring_head, ring_used;
     struct inspection inspections[INSPECTIONS];
@@ -96,6 +106,7 @@ struct soak {
     unsigned pressure, sync; /* percent */
     size_t capacity, granularity, largest, ring;
     bool peers;      /* the devices may access each other's memory */
+    bool pools;      /* some of the cache's segments are pools, which are set back */
     bool pages_only; /* the policy serves whole pages; the driver serves the rest */
 
     CUcontext context[DEVICES_MOST];
@@ -103,7 +114,7 @@ struct soak {
     atomic_size_t live[DEVICES_MOST];
     struct stream *legacy_stream[DEVICES_MOST];
     struct worker *workers;
-    atomic_uint_least64_t done, allocs, ooms, captures, contexts, streams_made, clock, slept;
+    atomic_uint_least64_t done, allocs, ooms, captures, contexts, streams_made, clock, slept, cached, set_back;
     atomic_uint next_word;
     atomic_bool stop;
 
@@ -129,6 +140,7 @@ void history_add(struct worker *w, enum deed deed, const struct block *b, CUstre
 void history_print(const struct block *b, uint32_t word);
 
 uint32_t soak_random(struct worker *w, uint32_t below);
+size_t soak_size(struct worker *w);
 void soak_device(struct worker *w, int device);
 
 void streams_open(void);
@@ -184,10 +196,21 @@ void episode_ending(struct worker *w);
 void episode_thread(struct worker *w);
 void episode_gate(struct worker *w);
 
+/* A cache on bare segments (cache.c); its locks come before those of the library. */
+void caches_open(void);
+void caches_close(struct worker *w);
+/* Nobody tells of blocks between these. */
+void caches_lock(void);
+void caches_unlock(void);
+void cache_step(struct worker *w);
+void cache_free(struct worker *w, size_t index);
+
 /* A worker's thread: runs part of its quota. */
 void *worker_run(void *worker);
 void worker_release_all(struct worker *w);
 /* Leaves the operation of this name out; false: there is none. */
 bool mix_without(const char *name);
+/* The threads have a cache on bare segments, too. */
+void mix_with_cache(void);
 /* Proves the invariants of every pool. */
 void soak_check(const struct worker *w);

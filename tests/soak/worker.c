@@ -38,7 +38,7 @@ static size_t by_magnitude(struct worker *w, unsigned low_bits, unsigned high_bi
     return ((size_t)1 << bits) + soak_random(w, (uint32_t)1 << bits);
 }
 
-static size_t random_size(struct worker *w) {
+size_t soak_size(struct worker *w) {
     uint32_t dice = soak_random(w, 100);
     size_t size;
     if (dice < 20)
@@ -61,7 +61,7 @@ static unsigned pressure(const struct worker *w) {
 
 static void allocate(struct worker *w) {
     int device = (int)soak_random(w, (uint32_t)soak.devices);
-    size_t size = random_size(w), most = soak.capacity / 100 * pressure(w);
+    size_t size = soak_size(w), most = soak.capacity / 100 * pressure(w);
     bool room = atomic_load(&soak.live[device]) + size <= most;
     if (room && w->count < BLOCKS_MOST && block_alloc(w, size, device))
         return;
@@ -234,7 +234,7 @@ static void fleeting(struct worker *w) {
     int device = (int)soak_random(w, (uint32_t)soak.devices);
     struct block b = {.device = device};
     for (uint32_t n = 1 + soak_random(w, 6); n; n--) {
-        b.size = random_size(w);
+        b.size = soak_size(w);
         if (atomic_load(&soak.live[device]) + b.size > soak.capacity || !block_scratch(w, &b))
             break;
     }
@@ -297,7 +297,12 @@ static struct {
     {"ending", episode_ending, 20, false},
     {"thread", episode_thread, 20, false},
     {"gate", episode_gate, 10, false},
+    {"cache", cache_step, 0, false},
 };
+
+void mix_with_cache(void) {
+    mix[sizeof mix / sizeof *mix - 1].weight = 6000;
+}
 
 bool mix_without(const char *name) {
     for (size_t i = 0; i < sizeof mix / sizeof *mix; i++)
@@ -347,6 +352,8 @@ void worker_release_all(struct worker *w) {
     w->device = -1;
     while (w->count)
         block_free(w, w->count - 1);
+    while (w->cached_count)
+        cache_free(w, w->cached_count - 1);
     MUST(w, NULL, door_other_give(&w->other));
     inspections_finish(w, true);
     streams_end_thread(w);
