@@ -243,8 +243,6 @@ static void close_library(void) {
                       (unsigned long long)stats.live_bytes, (unsigned long long)stats.allocs,
                       (unsigned long long)stats.frees);
         cuCtxSetCurrent(world.context[d]);
-        if (pool->bare) /* nor is any promised to this thread */
-            vp_bare_promise_kept(pool->bare);
         vp_pool_finish(pool, true);
     }
     forget_shortcuts();

@@ -124,3 +124,18 @@ Test(bare, a_block_that_waits_is_counted_right_when_its_segment_ends) {
     cr_assert(vp_pool_check(pool_of(0), stderr));
     door_close();
 }
+
+/* A thread may be promised memory of several devices, where no block came. */
+Test(bare, a_thread_waits_for_no_promise_of_its_own) {
+    door_open("capacity=96M,granularity=64K,devices=2,lazy=0,timeout=3000");
+    CUcontext ctx[2];
+    for (int dev = 0; dev < 2; dev++) {
+        cu_ok(door_primary(&ctx[dev], dev));
+        cu_ok(cuCtxSetCurrent(ctx[dev]));
+        cu_ok(vp_bare_room(dev, MiB, (struct vp_bare_stream){0}));
+    }
+    cu_ok(cuCtxSetCurrent(ctx[0]));
+    door_malloc(MiB);
+    cr_assert(vp_bare_promised(pool_of(0)->bare)); /* who has waited in vain takes it back */
+    door_close();
+}

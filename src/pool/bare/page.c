@@ -8,13 +8,8 @@
 
 /* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. Another
  * promise may have been given since, where its block never came. */
-static __thread struct {
-    const struct vp_bare *bare;
-    unsigned number;
-} own __attribute__((tls_model("initial-exec")));
-
 bool vp_bare_promised_here(const struct vp_bare *bare) {
-    return own.bare == bare && own.number == atomic_load(&bare->promises);
+    return atomic_load(&bare->promises) & 1 && atomic_load(&bare->promised_to) == vp_thread_id();
 }
 
 static __attribute__((noinline, cold)) void promise_first(struct vp_bare *bare) {
@@ -26,16 +21,14 @@ void vp_bare_promise(struct vp_bare *bare) {
     const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
     if (__builtin_expect(!vp_thread_own, false))
         return promise_first(bare);
-    own.bare = bare;
     atomic_store_explicit(&bare->promised_to, vp_thread_own, memory_order_relaxed);
     if (__builtin_expect(promises & 1, false))
         atomic_fetch_add_explicit(&bare->lapsed, 1, memory_order_relaxed);
-    atomic_store(&bare->promises, own.number = promises + (promises & 1 ? 2 : 1));
+    atomic_store(&bare->promises, promises + (promises & 1 ? 2 : 1));
 }
 
 void vp_bare_promise_kept(struct vp_bare *bare) {
     const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
-    own.bare = NULL;
     if (promises & 1)
         atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
 }
