@@ -20,10 +20,6 @@ static struct vp_bare *bare_on(CUdevice dev) {
     return dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&vp_state.bares[dev], memory_order_acquire) : NULL;
 }
 
-static inline struct vp_bare *bare_on(CUdevice dev) {
-    return dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&bares[dev], memory_order_acquire) : NULL;
-}
-
 static struct vp_bare *bare_of(CUdeviceptr ptr) {
     for (int dev = 0; dev < atomic_load_explicit(&vp_state.bare_count, memory_order_acquire); dev++) {
         struct vp_bare *bare = bare_on(dev);
