@@ -82,6 +82,27 @@ static int new_block(struct vp_pool *pool, const struct vp_request *req, size_t 
     return err;
 }
 
+/* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of
+ * addresses together. */
+static void shrink(struct vp_pool *pool, size_t most) {
+    const struct vp_place *k;
+    size_t bytes = 0;
+    vp_list_each(k, &pool->place_used, used)
+        bytes += k->size;
+    if (bytes > most)
+        vp_fit_refresh(&pool->mem);
+    /* What is in use counts as used just now, and so does what waits for work to end. */
+    for (size_t tries = pool->place_count; tries > 0 && bytes > most; tries--) {
+        struct vp_place *oldest = vp_container_of(pool->place_used.next, struct vp_place, used);
+        CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
+        vp_place_touch(pool, oldest);
+        if (vp_stitch_reap(&pool->mem, addr, end, false)) {
+            vp_place_remove(pool, oldest);
+            bytes -= end - addr;
+        }
+    }
+}
+
 static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_run *run) {
     size_t n = req->size / pool->mem.granularity, have, count, most = pool->config.stitched_most;
     CUdeviceptr addr;
@@ -92,7 +113,7 @@ static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_
             return err;
     }
     if (most)
-        vp_place_shrink(pool, most > req->size ? most - req->size : 0);
+        shrink(pool, most > req->size ? most - req->size : 0);
     int err = vp_per_stream_hole(pool, VP_ZONE_LARGE, req->size, &addr);
     if (err)
         return err;

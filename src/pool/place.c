@@ -53,12 +53,12 @@ enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
 
 RB_GENERATE(vp_place_tree, vp_place, by_size, vp_place_compare)
 
-static void place_touch(struct vp_pool *pool, struct vp_place *k) {
+void vp_place_touch(struct vp_pool *pool, struct vp_place *k) {
     vp_list_remove(&k->used);
     vp_list_append(&pool->place_used, &k->used);
 }
 
-static void place_remove(struct vp_pool *pool, struct vp_place *k) {
+void vp_place_remove(struct vp_pool *pool, struct vp_place *k) {
     vp_place_close(pool, k);
     RB_REMOVE(vp_place_tree, &pool->places[k->space->zone], k);
     vp_list_remove(&k->used);
@@ -77,7 +77,7 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     vp_place_open(pool, k);
     vp_list_append(&pool->place_used, &k->used);
     if (++pool->place_count > VP_PLACE_MOST)
-        place_remove(pool, vp_container_of(pool->place_used.next, struct vp_place, used));
+        vp_place_remove(pool, vp_container_of(pool->place_used.next, struct vp_place, used));
 }
 
 /* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its
@@ -175,7 +175,7 @@ static bool switch_back(struct vp_pool *pool, struct vp_place *k, size_t size, e
 static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, enum place place) {
     if (!switch_back(pool, k, size, place))
         return false;
-    place_touch(pool, k);
+    vp_place_touch(pool, k);
     return true;
 }
 
@@ -196,7 +196,7 @@ static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most,
         next = RB_NEXT(vp_place_tree, &pool->places[req->zone], k);
         enum place place = look_at(pool, k, req, use, &block);
         if (place == PLACE_GONE)
-            place_remove(pool, k);
+            vp_place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
             return (struct vp_fit){vp_region_in(&pool->mem, k->space, k->addr), k->addr};
         else
@@ -218,7 +218,7 @@ struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, 
         next = RB_NEXT(vp_open_places, &pool->open_places[req->zone], k);
         enum place place = look_at(pool, k, req, use, &block);
         if (place == PLACE_GONE)
-            place_remove(pool, k);
+            vp_place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
             return (struct vp_fit){vp_region_in(&pool->mem, k->space, k->addr), k->addr};
         else if (block)
@@ -256,7 +256,7 @@ bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUde
     struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
     if (!k || k->size != req->size || k->addr != addr)
         return false;
-    place_touch(pool, k);
+    vp_place_touch(pool, k);
     return true;
 }
 
@@ -362,23 +362,4 @@ void vp_place_limit(struct vp_pool *pool, size_t built) {
         most = floor;
     if (pool->mem.mappings > most)
         vp_stitch_reap_some(&pool->mem, pool->mem.mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
-}
-
-void vp_place_shrink(struct vp_pool *pool, size_t most) {
-    const struct vp_place *k;
-    size_t bytes = 0;
-    vp_list_each(k, &pool->place_used, used)
-        bytes += k->size;
-    if (bytes > most)
-        vp_fit_refresh(&pool->mem);
-    /* What is in use counts as used just now, and so does what waits for work to end. */
-    for (size_t tries = pool->place_count; tries > 0 && bytes > most; tries--) {
-        struct vp_place *oldest = vp_container_of(pool->place_used.next, struct vp_place, used);
-        CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
-        place_touch(pool, oldest);
-        if (vp_stitch_reap(&pool->mem, addr, end, false)) {
-            place_remove(pool, oldest);
-            bytes -= end - addr;
-        }
-    }
 }

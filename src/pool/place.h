@@ -79,6 +79,6 @@ bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req);
 /* A range of `built` chunks was mapped: if there are too many old mappings now, reaps some of those left longest ago.
  */
 void vp_place_limit(struct vp_pool *pool, size_t built);
-/* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of
- * addresses together. */
-void vp_place_shrink(struct vp_pool *pool, size_t most);
+/* One was used; and one is no more, as far as is known here. */
+void vp_place_touch(struct vp_pool *pool, struct vp_place *place);
+void vp_place_remove(struct vp_pool *pool, struct vp_place *place);

@@ -252,7 +252,6 @@ static void trim_all(void) {
 
 static void reap_all(void) {
     vp_stitch_reap_all(&fx.pool.mem);
-    vp_place_shrink(&fx.pool, 0);
 }
 
 static void settle(void) {
