@@ -146,16 +146,12 @@ static _Atomic size_t unsplit_least = SIZE_MAX, unsplit_more = (size_t)20 << 20;
 static const size_t LEFT_MOST = (size_t)1 << 20;
 
 static size_t size_at_most(size_t size) {
-    size_t more = size >= atomic_load_explicit(&unsplit_least, memory_order_relaxed)
-                      ? atomic_load_explicit(&unsplit_more, memory_order_relaxed)
-                      : 0;
-
+    const size_t more = size >= atomic_load(&unsplit_least) ? atomic_load(&unsplit_more) : 0;
     return size < SIZE_MAX - more ? size + more : size;
 }
 
 static void note_unsplit(size_t asked, size_t given) {
     size_t more = given - asked;
-
     if (more <= LEFT_MOST || asked < LEFT_MOST)
         return;
     if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed))

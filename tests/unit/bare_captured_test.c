@@ -142,6 +142,44 @@ Test(bare, what_cannot_be_seen_to_be_over_is_no_room) {
     freed_meanwhile(true);
 }
 
+/* Work of a freed segment may be queued at its addresses, and nobody can tell: a new one lies elsewhere meanwhile. */
+static void addresses_meanwhile(bool joins) {
+    CUevent event;
+    CUdeviceptr seg;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr gone = segment(20 * MiB, side);
+    use(gone, 10 * MiB, side);
+    unuse(gone, 10 * MiB);
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    begin_here(s);
+    if (joins) {
+        cu_ok(cuEventRecord(event, s));
+        cu_ok(cuStreamWaitEvent(side, event, 0));
+    }
+    cu_ok(door_free(gone));
+    cu_ok(vp_bare_segment(&seg, 20 * MiB, on(s)));
+    use(seg, 10 * MiB, s);
+    cu_ok(cuMemsetD8Async(seg, 7, 10 * MiB, s));
+    soon();
+    if (joins) {
+        cu_ok(cuEventRecord(event, side));
+        cu_ok(cuStreamWaitEvent(s, event, 0));
+    }
+    cu_ok(door_end_capture(s, NULL));
+    cu_ok(cuCtxSynchronize());
+    cr_assert_eq(segment(10 * MiB, side), gone);
+    door_close();
+}
+
+Test(bare, a_segment_freed_in_a_capture_leaves_no_block_waiting_there) {
+    addresses_meanwhile(false);
+}
+
+Test(bare, a_segment_freed_where_streams_have_joined_leaves_no_block_waiting_there) {
+    addresses_meanwhile(true);
+}
+
 /* Each block that is freed in a graph's segment, of which nothing becomes idle, would have all that is held looked at
  * for the next one. */
 Test(bare, in_a_graphs_segment_room_stays_known) {

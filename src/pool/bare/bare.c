@@ -200,8 +200,8 @@ static void leave(struct vp_pool *pool, const struct vp_bare_segment *segment, s
     struct vp_fence own = {0};
     if (!backed) {
         /* Let go of before, behind what it waited for; what PyTorch did since shows in the fence. */
-        struct vp_region *r = vp_region_at(&pool->mem, m->addr);
-        if (m != m->chunk->current || r->state != VP_FREE || vp_backing_take(&pool->mem, m) < 0)
+        if (m != m->chunk->current || vp_region_at(&pool->mem, m->addr)->state != VP_FREE ||
+            vp_backing_take(&pool->mem, m) < 0)
             return;
     }
     vp_fence_copy(pool->mem.timelines, &own, fence);
@@ -258,9 +258,7 @@ void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment) 
     vp_bare_unsure(pool);
     /* What is free memory by now, and still lies here, is kept, too. */
     vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) {
-        bool backed = atomic_load(&bare->pages[vp_bare_page(bare, m->addr)].word) & VP_PAGE_BACKED;
-        if (m == m->chunk->current && !backed && !vp_bare_stale(bare, m) &&
-            vp_region_at(&pool->mem, m->addr)->state == VP_FREE)
+        if (m == m->chunk->current && !vp_bare_stale(bare, m) && vp_region_at(&pool->mem, m->addr)->state == VP_FREE)
             vp_bare_keep(pool, segment, m);
     }
     segment->pinned = true;
