@@ -309,7 +309,6 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
 /* The value of a setting in a variable of PyTorch's; NULL: it has none there. */
 static const char *setting_in(const char *name, const char *setting) {
     const char *value = secure_getenv(name), *at = value ? strstr(value, setting) : NULL;
-
     return at ? at + strlen(setting) + strspn(at + strlen(setting), ": ") : NULL;
 }
 
@@ -317,7 +316,6 @@ static const char *setting_in(const char *name, const char *setting) {
  * report, and what room was made sure of may go to them. */
 static bool releases_lock(const char *name) {
     const char *value = setting_in(name, "release_lock_on_cudamalloc");
-
     return value && *value == 'T';
 }
 

@@ -156,7 +156,9 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
         return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
-    const CUresult spilled = r && r->spilled ? spilled_attribute(data, attribute, ptr, pool, r) : VP_NOT_OURS;
+    /* Under no block of its cache a bare segment may have nothing that the driver knows of. */
+    const bool unknown = r && (r->spilled || (r->bare && vp_region_at(&pool->mem, ptr)->state != VP_BACKED));
+    const CUresult spilled = unknown ? spilled_attribute(data, attribute, ptr, pool, r) : VP_NOT_OURS;
     bool served = r || (import && import_attribute(data, attribute, import));
     if (spilled != VP_NOT_OURS) {
         vp_leave();

@@ -5,6 +5,7 @@
  */
 #include "fixture.h"
 
+#include "process/bare.h"
 #include "process/state.h"
 
 #include <unistd.h>
@@ -56,6 +57,22 @@ Test(query, a_synchronous_block_answers_as_cuMemAlloc_memory) {
     cr_assert_eq(size, 3 * MiB);
     cu_ok(cuMemFree(native));
     cu_ok(door_free(ours));
+    door_close();
+}
+
+/* Where a block lies, and where none does: many ask about the first byte of what a block lies in. */
+Test(query, a_bare_segment_answers_as_cuMemAlloc_memory) {
+    CUdeviceptr native, seg;
+    struct vp_bare_stream stream = {.known = false};
+    door_open(SIM);
+    cu_ok(vp_bare_segment(&seg, 3 * MiB, stream));
+    cu_ok(cuMemAlloc(&native, 3 * MiB));
+    cu_ok(vp_bare_room(0, MiB, stream));
+    cr_assert(vp_bare_used(seg + MiB, MiB, stream));
+    same_answers(seg + MiB, native + MiB);
+    same_answers(seg, native);
+    cu_ok(cuMemFree(native));
+    cu_ok(door_free(seg));
     door_close();
 }
 
