@@ -8,7 +8,8 @@ static void (*const operations[])(void) = {
     cache_free,     cache_free,    cache_free,    cache_free,    cache_free,      cache_free_last, cache_free_last,
     cache_again,    cache_again,   cache_use,     cache_use,     cache_record,    cache_record,    cache_record,
     cache_empty,    cache_empty,   cache_set_back, cache_set_back, cache_pin,     cache_capture,   cache_capture,
-    cache_capture,  cache_launch,  cache_launch,  cache_forget,  cache_process,   cache_others,
+    cache_capture,  cache_launch,  cache_launch,  cache_forget,  cache_process,   cache_others,    cache_others,
+    cache_fill,     cache_fill,    sleep_and_wake, sleep_and_wake,
 
     alloc_async,    alloc_async,   alloc_async,   alloc_sync,    alloc_sync,      free_async,      free_sync,
     free_last,      free_last,     use,           move,          synchronize,     synchronize,     repeat,

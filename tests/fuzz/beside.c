@@ -68,7 +68,7 @@ static void free_unused(void) {
 
 /* The device's memory goes to the host and back, and some is freed and allocated meanwhile. By contract no work is
  * queued on what sleeps, nor is any left: a stream that is held would be waited for in vain. */
-static void sleep_and_wake(unsigned what) {
+static void sleep_for(unsigned what) {
     /* A thread copies what is kept, for nothing: with this driver there are no bytes. */
     const bool kept = what & 1 && world.capacity <= (size_t)64 << 20;
     struct vpool_pause how = {.size = sizeof how, .wait_ms = 50, .contents = kept ? VPOOL_KEEP : VPOOL_DROP};
@@ -86,8 +86,11 @@ static void sleep_and_wake(unsigned what) {
     for (unsigned n = what / 2 % 4; n; n--) {
         free_unused();
         alloc_sync();
-        if (what & 8 && cache_free_asleep())
-            cache_alloc();
+    }
+    for (unsigned n = target.bare ? what / 8 % 8 : 0; n; n--) {
+        if (n % 4)
+            cache_free_asleep();
+        cache_alloc();
     }
     while ((err = vpool_resume(device)) == -ENOMEM && (run.count || cache_free_asleep()))
         free_unused();
@@ -97,6 +100,10 @@ static void sleep_and_wake(unsigned what) {
         fuzz_fail("device %d sleeps on: %d", device, err);
 }
 
+void sleep_and_wake(void) {
+    sleep_for(fuzz_byte(&run.in));
+}
+
 void trim(void) {
     unsigned what = fuzz_byte(&run.in);
     if (what < 64) {
@@ -104,7 +111,7 @@ void trim(void) {
     } else if (what < 128) {
         others(what - 64);
     } else if (what >= 240 && world.newer) {
-        sleep_and_wake(what);
+        sleep_for(what);
     } else if (vp_enter()) {
         if (what < 224 || !world.newer)
             vp_pressure_tick();

@@ -39,6 +39,10 @@ bool disarm(bool armed) {
 
 size_t any_size(void) {
     unsigned kind = fuzz_byte(&run.in), more = fuzz_byte(&run.in);
+    return size_of(kind, more);
+}
+
+size_t size_of(unsigned kind, unsigned more) {
     unsigned magnitude = kind % 26;
     size_t size = ((size_t)1 << magnitude) +
                   (magnitude < 8 ? more % (1u << magnitude) : (size_t)more << (magnitude - 8));

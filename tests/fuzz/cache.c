@@ -86,6 +86,7 @@ static bool grow(const struct cached *b, int graph, unsigned how, bool armed) {
     if (!s)
         return false;
     make_current(device);
+    cache.legacy |= b->home % STREAMS_EACH == 0;
     *s = (struct segment){.size = size, .device = device, .stream = b->home, .graph = graph};
     CUresult res = vp_bare_segment(&s->at, size, on(b->home, !(how & UNKNOWN_SEGMENT)));
     if (res == CUDA_ERROR_OUT_OF_MEMORY && !armed) {
@@ -223,7 +224,10 @@ int cache_get(int stream, size_t size, int graph, unsigned how) {
     return (int)cache.count++;
 }
 
-static size_t rounded(size_t size) {
+size_t cache_size(void) {
+    const unsigned kind = fuzz_byte(&run.in), more = fuzz_byte(&run.in);
+    const size_t any = kind < 96 ? size_of(kind, more) : (1 + kind % 40) * world.granularity + more * LEAST;
+    const size_t size = kind >= 96 && more >= 128 ? any - 256 * LEAST : any;
     return (size + LEAST - 1) / LEAST * LEAST;
 }
 
@@ -234,7 +238,7 @@ static void work(const struct cached *b, int stream, bool last) {
 
 void cache_alloc(void) {
     int stream = any_stream();
-    size_t size = rounded(any_size());
+    size_t size = cache_size();
     unsigned how = fuzz_byte(&run.in);
     if (!usable(stream) || (run.capturing && (run.kept_back += size) > world.limit / 16))
         return;
@@ -324,7 +328,7 @@ void cache_free_last(void) {
 /* A temporary block, again and again: before long its pages are a run. */
 void cache_again(void) {
     int stream = any_stream();
-    size_t size = rounded(any_size());
+    size_t size = cache_size();
     unsigned how = fuzz_byte(&run.in);
     if (!usable(stream) || run.capturing)
         return;
@@ -335,6 +339,23 @@ void cache_again(void) {
         work(&cache.blocks[number], stream, false);
         give((unsigned)number);
     }
+}
+
+/* As many as there is room for, up to some, and every other one goes again. */
+void cache_fill(void) {
+    int stream = any_stream();
+    size_t size = cache_size();
+    unsigned how = fuzz_byte(&run.in), first = cache.count;
+    if (!usable(stream) || run.capturing)
+        return;
+    for (unsigned n = 4 + how % 32; n; n--) {
+        int number = cache_get(stream, size, OF_NO_GRAPH, how);
+        if (number < 0 || !usable(stream))
+            break;
+        work(&cache.blocks[number], stream, false);
+    }
+    for (unsigned i = first; i < cache.count && how & 64; i++)
+        give(i);
 }
 
 /* ---- what happens to it ---- */
@@ -426,6 +447,10 @@ void cache_hand_over(int from, int to) {
             cache.segments[i].strange = true;
         }
     cache_graphs_hand_over(from, to);
+}
+
+bool cache_on_legacy(void) {
+    return cache.legacy;
 }
 
 void cache_reset(int device) {

@@ -48,6 +48,7 @@ struct cache {
     struct graph graphs[GRAPHS];
     bool other_uses; /* a block was used by another stream than its own */
     int busy;        /* a call of the library's runs for this stream, and its number is one less; 0: none does */
+    bool legacy;     /* a segment was made for a legacy stream */
     bool pins;       /* something was, or may have been */
     bool asleep;     /* so is the device: nothing is queued on it */
     unsigned resets[DEVICES];   /* of its primary context */
@@ -60,6 +61,8 @@ void cache_open(void);
 void cache_release_all(void);
 /* All that lies on a stream is another's from now on, which waits for it. */
 void cache_hand_over(int from, int to);
+/* Has a legacy stream had segments? The library records events there that others, of blocking streams, wait for. */
+bool cache_on_legacy(void);
 /* The primary context of a device is about to be reset; nothing is at work. */
 void cache_reset(int device);
 /* The devices sleep. One block is freed meanwhile; false: there is none. And they are awake again. */
@@ -81,6 +84,10 @@ void cache_empty(void);
 void cache_pin(void);
 void cache_process(void);
 void cache_others(void);
+void cache_fill(void);
+
+/* Of a block: any, or some pages, and a little more or less. */
+size_t cache_size(void);
 
 /* Bytes for a block of a stream; its number, or -1. */
 int cache_get(int stream, size_t size, int graph, unsigned how);

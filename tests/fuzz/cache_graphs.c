@@ -60,7 +60,7 @@ static int graph_of(int stream) {
 
 /* A block for the stream that captures, and work on it. */
 void cache_capture(void) {
-    size_t size = (any_size() + 511) / 512 * 512;
+    size_t size = cache_size();
     unsigned how = fuzz_byte(&run.in);
     int stream = 0;
     while (stream < STREAMS && !run.streams[stream].capturing)

@@ -110,6 +110,7 @@ void repeat(void);
 /* ---- blocks.c ---- */
 
 size_t any_size(void);
+size_t size_of(unsigned kind, unsigned more);
 void fill(struct block *b, int stream, bool last);
 bool reaches(const struct block *b, int stream);
 /* Arms the fault for one call of ours, and disarms it. */
@@ -131,6 +132,7 @@ void copy(void);
 
 void memory_pool(void);
 void trim(void);
+void sleep_and_wake(void);
 void ask(void);
 void fault(void);
 void peers(void);

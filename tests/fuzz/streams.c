@@ -121,7 +121,7 @@ void run_dry(void) {
 static void check_others(void) {
     /* On old drivers events on the legacy stream stand for barriers; and a stream may have been made to wait
      * where the rules let it. */
-    if (!run.held || run.capturing || world.old_driver || streams_waited() != run.waited_before)
+    if (!run.held || run.capturing || world.old_driver || cache_on_legacy() || streams_waited() != run.waited_before)
         return;
     run_dry();
     for (int i = 0; i < world.devices * STREAMS_EACH; i++)

@@ -161,13 +161,13 @@ static void set_options(struct fuzz_input *in, bool bare) {
     world.captures = policy < 4;
 }
 
-static void set_driver(struct fuzz_input *in) {
-    static const char *const capacities[] = {"8M", "64M", "1G", "64G"};
-    static const size_t bytes[] = {(size_t)8 << 20, (size_t)64 << 20, (size_t)1 << 30, (size_t)64 << 30};
+static void set_driver(struct fuzz_input *in, bool bare) {
+    static const unsigned capacities[] = {8, 64, 1 << 10, 64 << 10}, of_pages[] = {8, 24, 96, 1 << 10}; /* MiB */
     static const char *const laziness[] = {"0", "50", "90", "100"};
     unsigned kind = fuzz_byte(in), order = fuzz_byte(in), more = world.newer ? fuzz_byte(in) : 0;
     char text[200];
-    world.capacity = bytes[kind & 3];
+    const size_t mib = !bare ? capacities[kind & 3] : kind & 4 ? 8 * of_pages[kind & 3] : of_pages[kind & 3];
+    world.capacity = mib << 20;
     if (world.limit > world.capacity)
         world.limit = world.capacity;
     /* The published policies ask for more at once. */
@@ -179,10 +179,10 @@ static void set_driver(struct fuzz_input *in) {
     world.old_driver = (kind & 48) == 16;
     world.never_waits &= (kind & 3) >= 2;
     snprintf(text, sizeof text,
-             "backing=ledger,capacity=%s,granularity=%s,devices=%d,peers=%d,driver=%d,"
+             "backing=ledger,capacity=%zuM,granularity=%s,devices=%d,peers=%d,driver=%d,"
              "lazy=%s,seed=%u,timeout=1,trace=%d",
-             capacities[kind & 3], kind & 4 ? "2M" : "64K", world.devices, world.can_peer,
-             world.old_driver ? 12000 : 13000, laziness[kind >> 6], order, getenv("FUZZ_TRACE") != NULL);
+             mib, kind & 4 ? "2M" : "64K", world.devices, world.can_peer, world.old_driver ? 12000 : 13000,
+             laziness[kind >> 6], order, getenv("FUZZ_TRACE") != NULL);
     if (vp_sim_configure(text))
         fuzz_fail("the driver does not know '%s'", text);
 }
@@ -197,7 +197,7 @@ void world_open(struct fuzz_input *in, bool bare) {
     now_ns = 0;
     doors_pause = false;
     set_options(in, bare);
-    set_driver(in);
+    set_driver(in, bare);
     owners_open(world.granularity, fuzz_fail);
     must(cuInit(0), "cuInit");
     if (vp_api_open(lookup, NULL))
