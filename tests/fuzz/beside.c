@@ -94,6 +94,10 @@ static void sleep_for(unsigned what) {
     }
     while ((err = vpool_resume(device)) == -ENOMEM && (run.count || cache_free_asleep()))
         free_unused();
+    if (err == -ENOMEM && target.bare) {
+        cache_alone();
+        err = vpool_resume(device);
+    }
     owners_wake();
     cache_wake();
     if (err)

@@ -14,7 +14,7 @@ enum { MIB = 1 << 20, SMALL = MIB, MIDDLE = 10 * MIB, LEAST = 512 };
 enum { HOLD = 24 };
 
 /* Bits of a byte that says how a block is made. */
-enum { AT_THE_END = 1, OF_ANY_SIZE = 2, ROUGH = 4, UNKNOWN_SEGMENT = 8, UNKNOWN_USE = 16 };
+enum { AT_THE_END = 1, OF_ANY_SIZE = 2, ROUGH = 4, UNKNOWN_SEGMENT = 8, UNKNOWN_USE = 16, ROBBED = 32 };
 
 struct cache cache;
 
@@ -170,6 +170,20 @@ static size_t left_of(int device) {
     return taken < world.limit ? world.limit - taken : 0;
 }
 
+/* Is some of what was promised counted on the device, for a moment? */
+static bool is_counted(int device, size_t size) {
+    const struct vp_bare *bare = vp_state.pools[device]->bare;
+    const size_t touched = vp_bare_touched(bare, size), ends = touched < VP_BARE_ENDS ? touched : VP_BARE_ENDS;
+    return bare->bounds && vp_bare_single_of(bare->used) + ends > vp_bare_single_of(bare->bounds);
+}
+
+/* Another process has all that the device has left, whatever was promised. */
+static void rob(int device) {
+    const size_t used = vp_sim_used(device);
+    if (used < world.capacity)
+        vp_sim_others(device, world.capacity - used);
+}
+
 /* Makes sure of memory, finds a place, and says that it is used. */
 static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     const int device = run.streams[b->home].device;
@@ -185,7 +199,10 @@ static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     const unsigned resets = cache.resets[device];
     const bool known = !(how & UNKNOWN_USE), strange = cache.segments[b->segment].strange;
     hold_for(HOLD);
+    if (how & ROBBED && !armed && !run.meanwhile && !is_counted(device, b->size))
+        rob(device);
     bool is_bare = vp_bare_used(b->at, b->size, on(b->home, known));
+    vp_sim_others(device, cache.neighbours[device]);
     if (cache.resets[device] != resets) { /* it has gone with its context */
         world.dropped = true;
         return false;
@@ -449,6 +466,13 @@ void cache_hand_over(int from, int to) {
     cache_graphs_hand_over(from, to);
 }
 
+void cache_alone(void) {
+    for (int d = 0; d < world.devices; d++) {
+        cache.neighbours[d] = 0;
+        vp_sim_others(d, 0);
+    }
+}
+
 bool cache_on_legacy(void) {
     return cache.legacy;
 }
@@ -512,8 +536,7 @@ void cache_wake(void) {
 
 void cache_release_all(void) {
     cache_graphs_release();
-    for (int d = 0; d < world.devices; d++)
-        vp_sim_others(d, 0);
+    cache_alone();
     for (unsigned i = cache.count; i-- > 0;)
         if (cache.blocks[i].told)
             give(i);

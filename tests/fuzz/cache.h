@@ -61,6 +61,8 @@ void cache_open(void);
 void cache_release_all(void);
 /* All that lies on a stream is another's from now on, which waits for it. */
 void cache_hand_over(int from, int to);
+/* Other processes have nothing any more. */
+void cache_alone(void);
 /* Has a legacy stream had segments? The library records events there that others, of blocking streams, wait for. */
 bool cache_on_legacy(void);
 /* The primary context of a device is about to be reset; nothing is at work. */
