@@ -555,6 +555,26 @@ static void *end_segment(void *stream) {
     return NULL;
 }
 
+/* Work on all that is idle does not end: who shows a part of a segment to others is refused, as by cudaMalloc. */
+Test(bare, what_is_pinned_is_waited_for_no_longer_than_by_an_allocation, .timeout = 60) {
+    door_open("capacity=32M,granularity=64K,lazy=0,timeout=30000");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(30 * MiB, s), other = segment(20 * MiB, side);
+    use(seg, 28 * MiB, s);
+    vp_sim_hold(s);
+    cu_ok(cuMemsetD8Async(seg, 1, 28 * MiB, s));
+    unuse(seg, 28 * MiB);
+    uint64_t begin = vp_clock_ns();
+    cr_assert_eq(vp_bare_pin(other, 20 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    const uint64_t took = vp_clock_ns() - begin;
+    cr_assert(took < 20000000000, "%llu", (unsigned long long)took);
+    vp_sim_release(s);
+    cu_ok(cuCtxSynchronize());
+    cr_assert_eq(vp_bare_pin(other, 20 * MiB), CUDA_SUCCESS);
+    cu_ok(cuMemsetD8Async(other, 2, 20 * MiB, side));
+    door_close();
+}
+
 Test(bare, a_segment_that_is_freed_while_it_is_pinned) {
     pthread_t thread;
     door_open(SIM);

@@ -231,15 +231,16 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
 }
 
 /* How long memory that is pending is waited for before more is made; for how long not again where that was in vain, and
- * where it was twice in a row. How long for what cannot be done without. */
-static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000;
+ * where it was twice in a row. How long for what cannot be done without, and for what may be refused. */
+static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000,
+                      PIN_WAIT_NS = 5000000000;
 
 /* So often is tried again what the driver refused; and, without a pause, whenever something has completed: that may be
  * of no use here. */
 enum { FAILURES = 8, TRIES = 8 };
 
 /* The host pauses for what is pending. False: it has waited for too long. */
-static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
+static bool pause_for(struct vp_pool *pool, uint64_t begin, bool pins, bool *patient) {
     struct vp_bare *bare = pool->bare;
     const uint64_t now = pool->config.now(), passed = now - begin;
     if (*patient && passed > PATIENCE_NS) {
@@ -247,7 +248,7 @@ static bool pause_for(struct vp_pool *pool, uint64_t begin, bool *patient) {
         bare->not_before = now + (bare->fruitless++ ? LONG_REST_NS : REST_NS);
         return true;
     }
-    if (passed > WAIT_NS)
+    if (passed > (pins ? PIN_WAIT_NS : WAIT_NS))
         return false;
     pool->config.pause(passed);
     return true;
@@ -328,7 +329,7 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
             continue;
         }
         asked = waited = true;
-        if (!pool->config.pause || !pause_for(pool, begin, &patient))
+        if (!pool->config.pause || !pause_for(pool, begin, what->pins, &patient))
             break;
         if (!is_there(bare, what->addr, what->serial)) {
             err = -ENODEV;
@@ -459,5 +460,5 @@ int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     for (size_t p = first; p < end && err; p++)
         if (!(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED))
             atomic_fetch_and(&bare->pages[p].word, ~VP_PAGE_PINNED);
-    return err;
+    return err == -EAGAIN ? -ENOMEM : err;
 }

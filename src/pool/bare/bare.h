@@ -327,7 +327,8 @@ void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size);
 bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr, size_t size);
 bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool barrier);
 /* Backs [addr, addr + size) of one segment, used or not; it stays so until the segment ends. As
- * vp_bare_back_waiting(), but the cache's lock need not be held: blocks may come and go there meanwhile. */
+ * vp_bare_back_waiting(), but for seconds at most (-ENOMEM then), and the cache's lock need not be held: blocks may
+ * come and go there meanwhile. */
 int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) __attribute__((cold));
 /* All that is backed in the segment, or will be, stays so. */
 void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment);
