@@ -119,7 +119,7 @@ ORDER = ["the_first_segment_has_memory", "each_device_is_armed_by_itself", "tiny
          "what_goes_past_the_cache_has_memory", "the_stream_is_told", "a_named_stream_is_unknown",
          "a_stream_asked_for_by_the_way_is_not_taken", "threads_do_not_meet", "a_use_on_another_stream_makes_a_barrier",
          "once_pools_are_in_use_every_free_has_a_barrier", "a_mempool_counts", "a_capture_counts",
-         "a_refusal_changes_nothing", "restored_pools_are_told", "an_address_is_asked_for",
+         "a_refusal_changes_nothing", "a_refusal_without_a_place_is_its_own", "with_shared_memory_a_refusal_is_ours", "restored_pools_are_told", "an_address_is_asked_for",
          "shared_memory_is_pinned", "a_whole_segment_is_copied"]
 DATA = ["blocks_keep_their_bytes", "blocks_of_threads_keep_their_bytes", "graphs_keep_their_bytes",
         "restored_pools_keep_their_bytes"]
@@ -128,8 +128,16 @@ ORDERS = ["late", "silent", "moved"]
 FULL = ["pools_that_no_capture_has_seen_keep_their_bytes", "a_batch_size_is_found", "a_refusal_holds_nothing", "small_blocks_are_had_where_larger_are_refused"]
 QUIET = {"VPOOL_LOG": "quiet"}
 
+
+def room():
+    unsplit = "room_is_for_a_block_that_is_not_split"
+    return [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4"),
+            told(unsplit, STANDIN_UNSPLIT="40", PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:40"),
+            told(unsplit, STANDIN_UNSPLIT="40", TOLD_LATER="1")]
+
+
 if sys.argv[2:] == [VERSION, "rules"]:
-    tests = [told(case) for case in ORDER] + [served(case) for case in HOARD]
+    tests = [told(case) for case in ORDER] + [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads]
 elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
@@ -141,10 +149,7 @@ else:
     tests += [what_is_held_is_accounted_for]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
     tests += [served("an_emptied_cache_is_the_devices", VPOOL_SIM="capacity=2G,devices=2")]
-    tests += [served(case) for case in HOARD] + [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4"),
-                                              told("room_is_for_a_block_that_is_not_split", STANDIN_UNSPLIT="40",
-                                                   PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:40"),
-                                              told("room_is_for_a_block_that_is_not_split", STANDIN_UNSPLIT="40", TOLD_LATER="1")]
+    tests += [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               a_lock_that_is_released_keeps_memory_to_the_cache]
 tap.run(tests)

@@ -268,7 +268,7 @@ static void a_refusal_without_a_place_is_its_own() {
         } catch (const c10::OutOfMemoryError &err) {
             CHECK(!strcmp(err.what(), "CUDA out of memory. Tried to allocate"));
         }
-        CHECK(cache::memoryAllocated(0) == allocated && cache::memoryReserved(0) == reserved);
+        CHECK(cache::memoryAllocated(0) == allocated && cache::memoryReserved(0) <= reserved); /* it gives back first */
     }
     CHECK(standin_refusals == 10);
     CHECK(told_number(since, 's') == 0 && told_number(since, 'u') == 0);
