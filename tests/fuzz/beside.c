@@ -96,6 +96,7 @@ static void sleep_for(unsigned what) {
         free_unused();
     if (err == -ENOMEM && target.bare) {
         cache_alone();
+        cache_empty_device(device, false); /* what a capture has pinned goes with its segment */
         err = vpool_resume(device);
     }
     owners_wake();
