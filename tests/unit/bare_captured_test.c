@@ -4,6 +4,15 @@
 
 #include "base/clock.h"
 
+/* The one goes on after what the other has got so far. */
+static void follow(CUstream after, CUstream stream) {
+    CUevent event;
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    cu_ok(cuEventRecord(event, stream));
+    cu_ok(cuStreamWaitEvent(after, event, 0));
+    cu_ok(cuEventDestroy(event));
+}
+
 /* Far from the minute that a block waits for its memory at most. */
 static const unsigned SOON_MS = 10000;
 
@@ -61,24 +70,20 @@ static void small_blocks_were(struct vp_bare_stream stream) {
 /* Its stream captures itself, has joined the capture, or is not known: no event is to be had any more that would tell
  * that. */
 static void idle_is_had(bool captures, bool joins, bool known) {
-    CUevent event;
     CUdeviceptr seg;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
     small_blocks_were(known ? on(captures ? s : side) : (struct vp_bare_stream){0});
-    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     begin_here(s);
     if (joins) {
-        cu_ok(cuEventRecord(event, s));
-        cu_ok(cuStreamWaitEvent(side, event, 0));
+        follow(side, s);
     }
     cu_ok(vp_bare_segment(&seg, 80 * MiB, on(s)));
     use(seg, 60 * MiB, s);
     cu_ok(cuMemsetD8Async(seg, 7, 60 * MiB, s));
     soon();
     if (joins) {
-        cu_ok(cuEventRecord(event, side));
-        cu_ok(cuStreamWaitEvent(s, event, 0));
+        follow(s, side);
     }
     cu_ok(door_end_capture(s, NULL));
     door_close();
@@ -103,18 +108,15 @@ Test(bare, what_anyone_has_left_is_had_where_streams_have_joined) {
 /* The cache frees a segment in a capture. Whether work there is over is learnt stream by stream; of one that has joined
  * the capture nobody can tell: then there is no room, rather than a block without memory. */
 static void freed_meanwhile(bool joins) {
-    CUevent event;
     CUdeviceptr seg;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr gone = segment(60 * MiB, side);
     use(gone, 60 * MiB, side);
     unuse(gone, 60 * MiB);
-    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     begin_here(s);
     if (joins) {
-        cu_ok(cuEventRecord(event, s));
-        cu_ok(cuStreamWaitEvent(side, event, 0));
+        follow(side, s);
     }
     cu_ok(vp_bare_segment(&seg, 80 * MiB, on(s)));
     cu_ok(door_free(gone));
@@ -125,8 +127,7 @@ static void freed_meanwhile(bool joins) {
     }
     soon();
     if (joins) {
-        cu_ok(cuEventRecord(event, side));
-        cu_ok(cuStreamWaitEvent(s, event, 0));
+        follow(s, side);
     }
     cu_ok(door_end_capture(s, NULL));
     if (joins)
@@ -144,18 +145,15 @@ Test(bare, what_cannot_be_seen_to_be_over_is_no_room) {
 
 /* Work of a freed segment may be queued at its addresses, and nobody can tell: a new one lies elsewhere meanwhile. */
 static void addresses_meanwhile(bool joins) {
-    CUevent event;
     CUdeviceptr seg;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr gone = segment(20 * MiB, side);
     use(gone, 10 * MiB, side);
     unuse(gone, 10 * MiB);
-    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     begin_here(s);
     if (joins) {
-        cu_ok(cuEventRecord(event, s));
-        cu_ok(cuStreamWaitEvent(side, event, 0));
+        follow(side, s);
     }
     cu_ok(door_free(gone));
     cu_ok(vp_bare_segment(&seg, 20 * MiB, on(s)));
@@ -163,8 +161,7 @@ static void addresses_meanwhile(bool joins) {
     cu_ok(cuMemsetD8Async(seg, 7, 10 * MiB, s));
     soon();
     if (joins) {
-        cu_ok(cuEventRecord(event, side));
-        cu_ok(cuStreamWaitEvent(s, event, 0));
+        follow(s, side);
     }
     cu_ok(door_end_capture(s, NULL));
     cu_ok(cuCtxSynchronize());
