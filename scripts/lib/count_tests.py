@@ -9,6 +9,7 @@ TALLY is a file that does not exist at first: a line for everything counted. Eac
 of its own. A program that ends badly with no case failed (it crashed, or ran out of time) is one failed test.
 """
 # SPDX-License-Identifier: Apache-2.0
+import json
 import re
 import sys
 import xml.etree.ElementTree as xml
@@ -55,6 +56,18 @@ def count(suites):
     return passed, skipped, failures
 
 
+def ended_badly(folder):
+    """The programs that did, with the line that tells why: all of their cases may have passed before."""
+    bad = []
+    for line in (Path(folder) / "meson-logs/testlog.json").read_text(encoding="utf-8", errors="replace").splitlines():
+        test = json.loads(line)
+        if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL"):
+            said = test.get("stderr", "").splitlines()
+            why = [words for words in said if re.search("ERROR|WARNING: ThreadSanitizer|runtime error", words)] + said[-1:]
+            bad.append(": ".join([f"{test['name']} ended badly, status {test['returncode']}", *why[:1]]))
+    return bad
+
+
 def note(tally, passed, failures):
     with open(tally, "a") as file:
         file.write(f"passed {passed}\n" + "".join(f"failed {failure}\n" for failure in failures))
@@ -66,7 +79,11 @@ def add(tally, folder, status):
     except (OSError, xml.ParseError) as problem:
         passed, skipped, failures = 0, 0, [f"meson test gave no report: {problem}"]
     if status != "0" and not failures:
-        failures = [f"meson test ended with status {status}"]
+        try:
+            failures = ended_badly(folder)
+        except (OSError, ValueError, KeyError):
+            pass
+        failures = failures or [f"meson test ended with status {status}"]
     print(f"==> {folder}: {passed} passed, {len(failures)} failed, {skipped} skipped", flush=True)
     note(tally, passed, [f"{folder}: {failure}" for failure in failures])
 

@@ -2,6 +2,7 @@
 """Tests of what the scripts and the CI use: the count of tests, the archive of fuzz inputs, the steps. Reports in TAP."""
 # SPDX-License-Identifier: Apache-2.0
 import gzip
+import json
 import re
 import subprocess
 import sys
@@ -47,6 +48,22 @@ def tests_are_counted():
             "3 passed, 3 failed"], done.stdout
 
 
+def a_program_that_ends_badly_behind_its_cases_is_named():
+    with tempfile.TemporaryDirectory() as folder:
+        build, tally = Path(folder, "build"), Path(folder, "tally")
+        (build / "meson-logs").mkdir(parents=True)
+        (build / "meson-logs/testlog.junit.xml").write_text(
+            """<testsuites><testsuite name="leaks" errors="0"><testcase name="one"/></testsuite></testsuites>""")
+        count("add", tally, build, 1)
+        (build / "meson-logs/testlog.json").write_text("".join(json.dumps(test) + "\n" for test in [
+            {"name": "sound", "result": "OK", "returncode": 0},
+            {"name": "leaks", "result": "ERROR", "returncode": -6, "stderr": "said\n==1==ERROR: leaks\n\nmore\n"}]))
+        count("add", tally, build, 1)
+        assert count("total", tally).stdout.splitlines() == [
+            f"FAILED: {build}: meson test ended with status 1",
+            f"FAILED: {build}: leaks ended badly, status -6: ==1==ERROR: leaks", "2 passed, 2 failed"]
+
+
 def nothing_passes_unseen():
     with tempfile.TemporaryDirectory() as folder:
         tally = Path(folder, "tally")
@@ -87,5 +104,5 @@ def the_workflow_calls_what_is_there():
     assert called and all((ROOT / name).is_file() for name in called), called
 
 
-tap.run([tests_are_counted, nothing_passes_unseen, the_archive_is_what_its_inputs_make, inputs_are_added_once,
-         the_workflow_calls_what_is_there])
+tap.run([tests_are_counted, a_program_that_ends_badly_behind_its_cases_is_named, nothing_passes_unseen,
+         the_archive_is_what_its_inputs_make, inputs_are_added_once, the_workflow_calls_what_is_there])
