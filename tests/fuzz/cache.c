@@ -51,14 +51,16 @@ static bool place_in(struct cached *b, int segment, unsigned how) {
     return true;
 }
 
-/* In the smallest segment of its stream that has room. */
+/* In the smallest segment of its stream that has room. What a small block is promised when memory is short is one page
+ * of 2 MiB, which is all that it touches in a segment of its own kind. */
 static bool place(struct cached *b, int graph, unsigned how) {
+    const bool mixed = how & OF_ANY_SIZE && world.granularity < 2 * MIB;
     int best = -1;
     for (int i = 0; i < SEGMENTS; i++) {
         const struct segment *s = &cache.segments[i];
         struct cached copy = *b;
         if (s->at && s->stream == b->home && s->graph == graph &&
-            (how & OF_ANY_SIZE || (s->size <= 2 * MIB) == (b->size <= SMALL)) &&
+            (mixed || (s->size <= 2 * MIB) == (b->size <= SMALL)) &&
             (best < 0 || s->size < cache.segments[best].size) && place_in(&copy, i, how))
             best = i;
     }

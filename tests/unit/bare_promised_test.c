@@ -348,3 +348,29 @@ Test(bare, what_makes_way_for_single_pages_serves_the_block_elsewhere) {
     vp_state.drv.cuMemRelease = release;
     door_close();
 }
+
+/* A look at all that is held, for each of the small blocks that come by the thousand, would take longer than they do.
+ */
+Test(bare, on_a_full_device_room_that_is_known_costs_no_call) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s), small = segment(2 * MiB, s);
+    use(small, KiB, s);
+    use(seg, 60 * MiB, s);
+    vp_sim_others(0, 96 * MiB - held());
+    usleep(20000); /* what was counted on the device is not any more */
+    use(seg + 60 * MiB, 4 * PAGE, s);
+    use(small + 2 * KiB, KiB, s);
+    unuse(small + 2 * KiB, KiB);
+    const unsigned long before = vp_sim_calls(NULL);
+    for (int i = 0; i < 10; i++) {
+        use(small + 2 * KiB, KiB, s);
+        unuse(small + 2 * KiB, KiB);
+    }
+    cr_assert_eq(vp_sim_calls(NULL), before);
+    /* Nor is there more than there is. */
+    cr_assert_eq(vp_bare_room(0, 20 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    vp_sim_others(0, 0);
+    use(seg + 61 * MiB, 2 * MiB, s);
+    door_close();
+}

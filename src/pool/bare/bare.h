@@ -159,6 +159,7 @@ struct vp_bare {
     _Atomic bool held_up;          /* its thread waits for that lock before it has come */
     _Atomic size_t bounds;         /* so many may be used, for which memory is held; a count; 0: not known */
     size_t counted;         /* and so many more, which the device had when it was asked. Under the cache's lock */
+    bool pressed;           /* there was no more than a block touches, when room was made last. So is this */
     uint64_t counted_until; /* when it is asked again: other processes take from it, too */
     /* Chunks that may be had, the best first. Some may be in use again. */
     struct {
@@ -235,8 +236,8 @@ static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
                  bounds = atomic_load(&bare->bounds), all = vp_bare_all_of(used) + touched;
     const size_t ends = touched < VP_BARE_ENDS ? touched : VP_BARE_ENDS, most = vp_bare_all_of(bounds);
     const size_t single = vp_bare_single_of(used) + ends, singles = vp_bare_single_of(bounds);
-    const size_t lacks = (single > singles ? single - singles : 0) +
-                         (all + VP_BARE_ROOM_PAGES > most ? all + VP_BARE_ROOM_PAGES - most : 0);
+    const size_t room = bare->pressed ? 0 : VP_BARE_ROOM_PAGES;
+    const size_t lacks = (single > singles ? single - singles : 0) + (all + room > most ? all + room - most : 0);
     return !lacks || (all <= most && vp_bare_counts_on(bare, lacks));
 }
 /* Room is made sure of for a block, or that has come. By who holds the cache's lock: first this is said, and then

@@ -351,6 +351,7 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     room.counts = !is_short && counted >= VP_BARE_ENDS;
     int err = make_there(&f, &room);
     bare->counted = counted;
+    bare->pressed = pressed;
     bare->counted_until = pool->config.now ? pool->config.now() + COUNTED_NS : 0;
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
     /* While the device sleeps, what a block leaves is not idle until it wakes. */
