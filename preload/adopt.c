@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -118,6 +119,7 @@ static bool agrees(const char *variable) {
 enum { TORCH, OTHERS };
 
 bool vp_adopt_bare;
+static bool torch_is_set; /* by us */
 
 /* Sets those from one to another. */
 static void adopt(size_t from, size_t to) {
@@ -135,10 +137,12 @@ static void adopt(size_t from, size_t to) {
             value = libc.getenv(setting->alias);
             variable = setting->alias;
         }
-        if (!value)
+        if (!value) {
             set(setting, mark, sizeof(mark));
-        else if (!strstr(value, setting->agrees))
+            torch_is_set |= i == TORCH;
+        } else if (!strstr(value, setting->agrees)) {
             setting->kept = variable;
+        }
     }
     if (*mark)
         libc.setenv(MARK, mark, 1);
@@ -173,4 +177,12 @@ void vp_adopt_report(void) {
             vp_log(VP_LOG_WARN, "%s is set and kept; with %s=%s, %s would leave its memory to vpool", setting->kept,
                    setting->variable, setting->value, setting->framework);
     }
+}
+
+void vp_adopt_refused(const char *text) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (torch_is_set && strstr(text, "MallocAsync") &&
+        (strstr(text, "not yet support") || strstr(text, "meaningful")) && !atomic_flag_test_and_set(&said))
+        vp_log(VP_LOG_WARN, "PyTorch refuses this with backend:cudaMallocAsync, which the library has set. Under "
+                            "VPOOL_ADOPT=bare PyTorch keeps its own allocator, with all that it can (docs/pytorch.md)");
 }

@@ -25,3 +25,9 @@ void vp_adopt_torch(void);
  * that uses CUDA, once.
  */
 void vp_adopt_report(void);
+
+/*
+ * PyTorch fails with that text. What its other backend refuses, where that was not the user's choice, is worth a line,
+ * once.
+ */
+void vp_adopt_refused(const char *text);

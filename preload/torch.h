@@ -31,8 +31,11 @@ enum {
     VP_TORCH_REFUSED = 0,
     VP_TORCH_GET_ENV = 1,
     VP_TORCH_GET_ENV_CXX11 = 2,
-    VP_TORCH_POOLS = 3,
-    VP_TORCH_CAPTURES = 4
+    VP_TORCH_FAILS = 3,
+    VP_TORCH_FAILS_STRING = 4, /* of C++11 */
+    VP_TORCH_FAILS_OLD_STRING = 5,
+    VP_TORCH_POOLS = 6,
+    VP_TORCH_CAPTURES = 7
 };
 
 /* ---- torch_find.c ---- */

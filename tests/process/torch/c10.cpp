@@ -26,6 +26,18 @@ void reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device) {
     __atomic_fetch_add(&standin_refusals, 1, __ATOMIC_RELAXED);
 }
 
+namespace detail {
+
+void torchCheckFail(const char *function, const char *file, uint32_t line, const char *text) {
+    throw Error({function, file, line}, text);
+}
+
+void torchCheckFail(const char *function, const char *file, uint32_t line, const std::string &text) {
+    throw Error({function, file, line}, text);
+}
+
+} // namespace detail
+
 namespace utils {
 
 std::optional<std::string> get_env(const char *name) noexcept {

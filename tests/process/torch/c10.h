@@ -58,6 +58,11 @@ class API OutOfMemoryError : public Error {
 API void reportMemoryUsageToProfiler(void *ptr, int64_t change, size_t allocated, size_t reserved, Device device);
 API void reportOutOfMemoryToProfiler(int64_t size, size_t allocated, size_t reserved, Device device);
 
+namespace detail {
+[[noreturn]] API void torchCheckFail(const char *function, const char *file, uint32_t line, const char *text);
+[[noreturn]] API void torchCheckFail(const char *function, const char *file, uint32_t line, const std::string &text);
+} // namespace detail
+
 namespace utils {
 API std::optional<std::string> get_env(const char *name) noexcept;
 }
@@ -124,6 +129,9 @@ API std::shared_ptr<Checkpoint> getCheckpointState(DeviceIndex device, MempoolId
 API void setCheckpointPoolState(DeviceIndex device, std::shared_ptr<Checkpoint> state);
 /* Which backend the environment has chosen. */
 API const std::string &backend();
+/* What the other one refuses, with a text that is given, and with one that is put together. */
+API void snapshot();
+API void recordHistory();
 
 } // namespace CUDACachingAllocator
 

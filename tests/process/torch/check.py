@@ -74,6 +74,19 @@ def the_choice_falls_as_it_loads():
         assert not said, (choice, said)
 
 
+def what_the_other_backend_refuses_has_a_word():
+    """Once, and where the library has set it."""
+    for case in "features_are_refused", "a_feature_is_refused":
+        for choice in "auto", "async":
+            said = guest(case, VPOOL_ADOPT=choice)
+            assert said.count("VPOOL_ADOPT=bare") == 1 and "docs/pytorch.md" in said, (case, choice, said)
+        said = guest(case, VPOOL_ADOPT="auto", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+        assert not said, (case, said)
+    for choice in "bare", "0":
+        said = guest("other_failures_are_let_be", VPOOL_ADOPT=choice)
+        assert not said, (choice, said)
+
+
 def a_setting_of_the_users_is_kept():
     guest("the_cache_hands_over", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
     said = guest("the_cache_is_native", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
@@ -151,5 +164,6 @@ else:
     tests += [served("an_emptied_cache_is_the_devices", VPOOL_SIM="capacity=2G,devices=2")]
     tests += [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
+              what_the_other_backend_refuses_has_a_word,
               a_lock_that_is_released_keeps_memory_to_the_cache]
 tap.run(tests)

@@ -338,6 +338,31 @@ static void the_cache_hands_over() {
     CHECK(cache::backend() == "cudaMallocAsync");
 }
 
+/* What the backend says goes to the program, whatever is said of it. */
+static std::string refusal(void (*feature)()) {
+    try {
+        feature();
+    } catch (const c10::Error &err) {
+        return err.what();
+    }
+    return "";
+}
+
+static void features_are_refused() {
+    CHECK(refusal(cache::recordHistory) == "cudaMallocAsync does not yet support recordHistory.");
+    CHECK(refusal(cache::snapshot) == "Calling snapshot with backend:cudaMallocAsync is not meaningful.");
+}
+
+static void a_feature_is_refused() {
+    CHECK(refusal(cache::snapshot) == "Calling snapshot with backend:cudaMallocAsync is not meaningful.");
+}
+
+static void other_failures_are_let_be() {
+    CHECK(refusal([] { c10::detail::torchCheckFail("f", "file", 1, "it does not yet support that"); }) != "");
+    CHECK(refusal([] { c10::detail::torchCheckFail("f", "file", 1, std::string("nor is this meaningful")); }) != "");
+    CHECK(refusal(cache::recordHistory) == "" || cache::backend() != "native");
+}
+
 static void restored_pools_are_told() {
     arm();
     cache::MempoolId id = at::cuda::graph_pool_handle();
@@ -444,6 +469,9 @@ const Case order_cases[] = {
     CASE(nothing_is_told),
     CASE(the_cache_is_native),
     CASE(the_cache_hands_over),
+    CASE(features_are_refused),
+    CASE(a_feature_is_refused),
+    CASE(other_failures_are_let_be),
     CASE(restored_pools_are_told),
     CASE(an_address_is_asked_for),
     CASE(shared_memory_is_pinned),

@@ -71,6 +71,18 @@ const std::string &backend() {
     return chosen.name;
 }
 
+void snapshot() {
+    if (backend() != "native")
+        c10::detail::torchCheckFail("snapshot", __FILE__, __LINE__,
+                                    "Calling snapshot with backend:cudaMallocAsync is not meaningful.");
+}
+
+void recordHistory() {
+    if (backend() != "native")
+        c10::detail::torchCheckFail("recordHistory", __FILE__, __LINE__,
+                                    backend() + " does not yet support recordHistory.");
+}
+
 } // namespace CUDACachingAllocator
 } // namespace cuda
 } // namespace c10
