@@ -212,3 +212,33 @@ Test(bare, in_a_graphs_segment_room_stays_known) {
     was_asked_seldom(before, begin);
     door_close();
 }
+
+/* Single pages lie under a half of each slot that a block comes to fill, and what else is idle are bodies. No slot can
+ * let go of its pages for one, where no event is to be had; so a body makes way for single pages. */
+Test(bare, slots_with_single_pages_are_filled_in_a_capture) {
+    enum { SLOTS = 4 };
+    const size_t slot = VP_SLOT_PAGES * PAGE, size = SLOTS * slot - PAGE;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg, other = segment(16 * MiB, s);
+    cu_ok(vp_bare_segment(&seg, 16 * MiB, (struct vp_bare_stream){0}));
+    for (size_t i = 0; i < SLOTS; i++)
+        use(seg + i * slot + PAGE, 2 * PAGE, s);
+    use(other, 2 * slot, s);
+    for (size_t i = 0; i < SLOTS; i++)
+        unuse(seg + i * slot + PAGE, 2 * PAGE);
+    unuse(other, 2 * slot);
+    vp_sim_others(0, 96 * MiB - held());
+    usleep(20000); /* what was counted on the device is not any more */
+    for (CUdeviceptr at = other + 8 * MiB; !vp_list_empty(&pool_of(0)->mem.spares); at += slot)
+        use(at, PAGE, s);
+    begin_here(side);
+    follow(s, side);
+    use(seg, size, s);
+    cr_assert_eq(vp_bare_lacking(pool_of(0)->bare, seg, size), 0);
+    soon();
+    follow(side, s);
+    cu_ok(door_end_capture(side, NULL));
+    vp_sim_others(0, 0);
+    door_close();
+}

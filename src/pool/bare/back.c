@@ -59,6 +59,12 @@ static bool is_worth(const struct vp_bare *bare, size_t pages) {
     return pages >= (bare->short_of ? 1 : VP_BARE_WORTH_PAGES);
 }
 
+/* Is a slot to let go of its single pages, so that a chunk of a slot may come? Not while a stream captures: no event
+ * would tell when. */
+static bool vacates(const struct vp_pool *pool) {
+    return pool->bare->short_of && !atomic_load(&pool->mem.timelines->captures);
+}
+
 /*
  * What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
  * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short.
@@ -76,7 +82,7 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
-    const bool too_small = bare->short_of && ends - begins == 1 && vp_bare_word(bare, begins) & VP_PAGE_FILLED;
+    const bool too_small = vacates(pool) && ends - begins == 1 && vp_bare_word(bare, begins) & VP_PAGE_FILLED;
     /* Nothing is waited for to spare what is merely lost. */
     const bool too_large = is_worth(bare, more) &&
                            (vp_bare_tight(pool, more) ||
@@ -224,7 +230,7 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
         stays |= shed(pool, segment, first, first, end);
         stays |= shed(pool, segment, end - 1, first, end);
     }
-    if (bare->short_of)
+    if (vacates(pool))
         vacate(pool, segment, first, end);
     int err = back_gaps(pool, addr, size, patient);
     return err == -ENOMEM && stays ? -EAGAIN : err;
