@@ -149,6 +149,10 @@ static void adopt(size_t from, size_t to) {
 }
 
 void vp_adopt(void) {
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&done))
+        return;
+    vp_early_find();
     const struct vp_options *options = vp_options();
     int how = options->adopt == VP_ADOPT_AUTO || options->adopt == VP_ADOPT_YES ? (int)AUTO : options->adopt;
     /* What PyTorch's cache hands out of its own is not filled: it is to hand over. */

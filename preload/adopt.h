@@ -11,9 +11,9 @@
 extern bool vp_adopt_bare;
 
 /*
- * Sets those that are unset. Before the program starts: frameworks read them when they are loaded, and
- * children inherit them. What a parent's adoption set is taken back first (VPOOL_ADOPTED names it): a child goes by its
- * own VPOOL_ADOPT and variables.
+ * Sets those that are unset, once. Before the program starts: frameworks read them when they are loaded, which may be
+ * before this library begins, and children inherit them. What a parent's adoption set is taken back first
+ * (VPOOL_ADOPTED names it): a child goes by its own VPOOL_ADOPT and variables.
  */
 void vp_adopt(void);
 

@@ -26,13 +26,14 @@ PAST = "binds its calls past libvpool.so"
 HANDS_OVER = "this build of PyTorch does not tell of its blocks"
 
 
-def guest(case, library=LIBRARY, **settings):
-    """What a case says, which must be right by itself."""
+def guest(case, library=LIBRARY, linked=False, **settings):
+    """What a case says, which must be right by itself; of a program that loads PyTorch, or is linked with it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("VPOOL_", "PYTORCH_"))}
     environment |= {"LD_LIBRARY_PATH": f"{GUESTS / VERSION}:{SIM}", "LD_PRELOAD": ":".join([*BEFORE, str(library)]),
                     "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0",  # the cache is never taken down
                     "VPOOL_ADOPT": "bare", "VPOOL_SIM": "capacity=256M,devices=2", "VPOOL_PAGE": "0"} | settings
-    done = subprocess.run([GUESTS / "loader", GUESTS / VERSION / "libguest.so", case], env=environment, text=True,
+    program = [GUESTS / VERSION / "linked"] if linked else [GUESTS / "loader", GUESTS / VERSION / "libguest.so"]
+    done = subprocess.run([*program, case], env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
     assert done.returncode == 0, f"{case}: {done.returncode}\n{done.stdout}"
     return done.stdout
@@ -67,11 +68,22 @@ def what_binds_past_the_library_has_memory():
     assert said.count(PAST) == 1, said
 
 
-def the_choice_falls_as_it_loads():
+def choices(**how):
     for choice, wanted in (("bare", "native"), ("async", "hands_over"), ("0", "native"), ("auto", "hands_over"),
                            ("1", "hands_over")):
-        said = guest("the_cache_is_native" if wanted == "native" else "the_cache_hands_over", VPOOL_ADOPT=choice)
+        said = guest("the_cache_is_native" if wanted == "native" else "the_cache_hands_over", VPOOL_ADOPT=choice, **how)
         assert not said, (choice, said)
+
+
+def the_choice_falls_as_it_loads():
+    choices()
+
+
+def the_choice_falls_where_it_is_linked():
+    choices(linked=True)
+    guest("the_cache_hands_over", linked=True, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+    told = guest("the_stream_is_told", TOLD, linked=True)
+    assert not told, told
 
 
 def what_the_other_backend_refuses_has_a_word():
@@ -166,4 +178,5 @@ else:
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               what_the_other_backend_refuses_has_a_word,
               a_lock_that_is_released_keeps_memory_to_the_cache]
+    tests += [the_choice_falls_where_it_is_linked] if VERSION == "v215" else []
 tap.run(tests)
