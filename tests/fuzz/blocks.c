@@ -26,6 +26,7 @@ bool arm(void) {
     if (!run.fault || run.capturing)
         return false;
     vp_sim_fail(run.fault, run.fault_at, run.fault_with);
+    run.faults++;
     return true;
 }
 
@@ -74,6 +75,7 @@ static void allocate(bool sync) {
     CUmemoryPool pool = which & 1 ? run.pool[b.device] : NULL;
     struct stream *s = enter(stream);
     bool armed = arm();
+    const unsigned faults = run.faults;
     bool others = run.held || run.meanwhile;
     uint64_t began = vp_clock_ns() - run.meanwhile_ns, waited = streams_waited();
     const uint64_t asked = loans_asked();
@@ -81,7 +83,7 @@ static void allocate(bool sync) {
         waits_begin();
     CUresult res = sync ? door_alloc(&b.at, size) : door_alloc_async(&b.at, size, pool, s->handle);
     waits_end();
-    armed = disarm(armed);
+    armed = disarm(armed) || run.faults != faults;
     run.pool_operations++;
     /* All that is queued can run: to wait for long is to wait for nothing. And whatever is held, no call is
      * held up for ever. */

@@ -189,8 +189,10 @@ static void rob(int device) {
 /* Makes sure of memory, finds a place, and says that it is used. */
 static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     const int device = run.streams[b->home].device;
+    const unsigned faults = run.faults;
     hold_for(HOLD);
     CUresult res = vp_bare_room(device, b->size, on(b->home, true));
+    armed |= run.faults != faults;
     if (res == CUDA_ERROR_OUT_OF_MEMORY && !armed && b->size < left_of(device))
         fuzz_fail("%zu bytes are refused, where there are %zu", b->size, left_of(device));
     if (res == CUDA_ERROR_OUT_OF_MEMORY || (res && (armed || !vp_state.pools[device])))
@@ -222,12 +224,13 @@ int cache_get(int stream, size_t size, int graph, unsigned how) {
     make_current(run.streams[stream].device);
     cache.busy = stream + 1;
     bool armed = !cache.asleep && arm();
+    const unsigned faults = run.faults;
     if (!armed && !cache.asleep)
         waits_begin();
     bool good = get_memory(&b, graph, how, armed);
     waits_end();
     hold_for(0);
-    armed = disarm(armed);
+    armed = disarm(armed) || run.faults != faults;
     cache.busy = 0;
     run.pool_operations++;
     if (!good)

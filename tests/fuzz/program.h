@@ -46,6 +46,7 @@ struct run {
     const char *fault; /* the call that the next allocation or free will see fail */
     long fault_at;
     CUresult fault_with;
+    unsigned faults; /* calls that were to see it, so far: what waits may see what another one was to */
     uint64_t pool_operations;
     unsigned held;                 /* streams */
     uint32_t left_behind[DEVICES]; /* held streams that work of streams waits for which are gone */
