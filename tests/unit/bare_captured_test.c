@@ -242,3 +242,37 @@ Test(bare, slots_with_single_pages_are_filled_in_a_capture) {
     vp_sim_others(0, 0);
     door_close();
 }
+
+/* A block's ends lie in a page each of two bodies, which are most of what is idle. Neither can be let go of once it is
+ * the block's, where no event is to be had: so they are not taken whole. */
+Test(bare, ends_in_bodies_are_not_taken_whole_in_a_capture) {
+    enum { MIDDLE = 4 };
+    const size_t slot = VP_SLOT_PAGES * PAGE;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg, other = segment(16 * MiB, s);
+    cu_ok(vp_bare_segment(&seg, 16 * MiB, (struct vp_bare_stream){0}));
+    use(seg, slot, s);
+    use(seg + (MIDDLE + 1) * slot, slot, s);
+    use(other, slot, s);
+    for (size_t i = 0; i < 8; i++)
+        use(other + MiB + i * slot, PAGE, s);
+    unuse(seg, slot);
+    unuse(seg + (MIDDLE + 1) * slot, slot);
+    unuse(other, slot);
+    vp_sim_others(0, 96 * MiB - held());
+    usleep(20000); /* what was counted on the device is not any more */
+    for (size_t i = 0; i < 8; i++)
+        unuse(other + MiB + i * slot, PAGE);
+    for (CUdeviceptr at = other + 8 * MiB; !vp_list_empty(&pool_of(0)->mem.spares); at += slot)
+        use(at, PAGE, s);
+    begin_here(side);
+    follow(s, side);
+    use(seg + slot - PAGE, (MIDDLE * VP_SLOT_PAGES + 2) * PAGE, s);
+    cr_assert_eq(vp_bare_lacking(pool_of(0)->bare, seg + slot - PAGE, (MIDDLE * VP_SLOT_PAGES + 2) * PAGE), 0);
+    soon();
+    follow(side, s);
+    cu_ok(door_end_capture(side, NULL));
+    vp_sim_others(0, 0);
+    door_close();
+}

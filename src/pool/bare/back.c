@@ -59,10 +59,9 @@ static bool is_worth(const struct vp_bare *bare, size_t pages) {
     return pages >= (bare->short_of ? 1 : VP_BARE_WORTH_PAGES);
 }
 
-/* Is a slot to let go of its single pages, so that a chunk of a slot may come? Not while a stream captures: no event
- * would tell when. */
-static bool vacates(const struct vp_pool *pool) {
-    return pool->bare->short_of && !atomic_load(&pool->mem.timelines->captures);
+/* May what has memory let go of it for something else? Not while a stream captures: no event would tell when. */
+static bool may_let_go(const struct vp_pool *pool) {
+    return !atomic_load(&pool->mem.timelines->captures);
 }
 
 /*
@@ -82,7 +81,8 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
-    const bool too_small = vacates(pool) && ends - begins == 1 && vp_bare_word(bare, begins) & VP_PAGE_FILLED;
+    const bool too_small = bare->short_of && may_let_go(pool) && ends - begins == 1 &&
+                           vp_bare_word(bare, begins) & VP_PAGE_FILLED;
     /* Nothing is waited for to spare what is merely lost. */
     const bool too_large = is_worth(bare, more) &&
                            (vp_bare_tight(pool, more) ||
@@ -226,11 +226,11 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     bare->backs_size = size;
     vp_bare_count(pool);
     vp_bare_run_open(bare, addr, size);
-    if (size >= VP_BARE_LARGE || bare->short_of) {
+    if ((size >= VP_BARE_LARGE || bare->short_of) && may_let_go(pool)) {
         stays |= shed(pool, segment, first, first, end);
         stays |= shed(pool, segment, end - 1, first, end);
     }
-    if (vacates(pool))
+    if (bare->short_of && may_let_go(pool))
         vacate(pool, segment, first, end);
     int err = back_gaps(pool, addr, size, patient);
     return err == -ENOMEM && stays ? -EAGAIN : err;
@@ -318,6 +318,8 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
+    /* What is its own it cannot let go of again then: so no chunk is taken for a part of it in the first place. */
+    bare->short_of = bare->pressed && !may_let_go(pool);
     for (int failed = 0, tries = 0; (err = back(pool, what, patient || !asked)) && err != -ENODEV;) {
         bare->idle_listed = false;
         bare->short_of += err == -ENOMEM;
