@@ -45,11 +45,6 @@
     .size   \name, . - \name
     .endm
 
-    .hidden vp_early_ask
-    .hidden vp_lookup_ask
-    .hidden vp_real_dlsym
-    .hidden vp_real_dlvsym
-
 #elif defined(__aarch64__)
 
     .macro DOOR name, real, clear_version
@@ -90,15 +85,14 @@
     .size   \name, . - \name
     .endm
 
-    .hidden vp_early_ask
-    .hidden vp_lookup_ask
-    .hidden vp_real_dlsym
-    .hidden vp_real_dlvsym
-
 #else
 #error "dlsym is written for x86-64 and aarch64"
 #endif
 
+    .hidden vp_early_ask
+    .hidden vp_lookup_ask
+    .hidden vp_real_dlsym
+    .hidden vp_real_dlvsym
     .text
     DOOR dlsym, vp_real_dlsym, 1
     DOOR dlvsym, vp_real_dlvsym, 0

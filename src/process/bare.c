@@ -223,7 +223,7 @@ static __attribute__((noinline)) CUresult room_locked(CUdevice dev, size_t size,
     }
     vp_leave();
     if (res == CUDA_ERROR_OUT_OF_MEMORY)
-        vp_watch.out_of_memory(dev, size, 0);
+        vp_watch.out_of_memory(dev, size, UINT64_MAX);
     return res;
 }
 

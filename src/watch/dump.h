@@ -54,6 +54,7 @@ struct vp_dump_request {
     CUdevice device;
     size_t asked;
     uint64_t stream; /* as in a snapshot */
+    bool cache;      /* it was PyTorch's cache over bare segments */
 };
 
 struct vp_dump {

@@ -179,7 +179,7 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     if (request->stream)
         vp_say(b, "stream %lu", request->stream);
     else
-        vp_say(b, "cudaMalloc");
+        vp_say(b, request->cache ? "PyTorch's cache" : "cudaMalloc");
     if (more)
         vp_say(b, "; %u more since the last one that was told", more);
     vp_say(b, "\n");
@@ -200,8 +200,10 @@ VP_NOT_ANALYSED void vp_oom_explain(CUdevice device, size_t asked, uint64_t time
     int place_errno = errno;
     if ((!wanted && !vp_log_shows(VP_LOG_WARN)) || !worth_telling())
         return;
-    const struct vp_dump_request request = {
-        .device = device, .asked = asked, .stream = vp_snapshot_stream(timeline_id)};
+    const struct vp_dump_request request = {.device = device,
+                                            .asked = asked,
+                                            .stream = vp_snapshot_stream(timeline_id),
+                                            .cache = timeline_id == UINT64_MAX};
     int cancel;
     /* Files are written with the locks held. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);

@@ -140,6 +140,11 @@ def what_is_held_is_accounted_for():
             assert told["addressed_bytes"] == dump["addressed_bytes"] == int(said[-1][2]), (told, dump)
 
 
+def a_refusal_says_whose_it_is():
+    said = guest("a_batch_size_is_found")
+    assert "asked for by PyTorch's cache" in said and "asked for by cudaMalloc" not in said, said
+
+
 ORDER = ["the_first_segment_has_memory", "each_device_is_armed_by_itself", "tiny_blocks_are_told",
          "what_goes_past_the_cache_has_memory", "the_stream_is_told", "a_named_stream_is_unknown",
          "a_stream_asked_for_by_the_way_is_not_taken", "threads_do_not_meet", "a_use_on_another_stream_makes_a_barrier",
@@ -171,7 +176,7 @@ elif VERSION == "alone":
     tests = [what_binds_past_the_library_has_memory] + [served(case, VPOOL_ADOPT="0") for case in DATA]
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
-    tests += [what_is_held_is_accounted_for]
+    tests += [what_is_held_is_accounted_for, a_refusal_says_whose_it_is]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
     tests += [served("an_emptied_cache_is_the_devices", VPOOL_SIM="capacity=2G,devices=2")]
     tests += [served(case) for case in HOARD] + room()
