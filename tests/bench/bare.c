@@ -1,7 +1,8 @@
 /* What a cache's block costs in vpool, told to bare segments as it is used and freed, while nothing moves.
  *
  * Prints one JSON object: nanoseconds of an allocation and a free (room, used, unused) by size; for each size from 1
- * MiB on also of a block that begins and ends within a page that its neighbours have a part of.
+ * MiB on also of a block that begins and ends within a page that its neighbours have a part of; and of a small one
+ * where the device is full.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,6 +12,9 @@
 #include "../common/doors.h"
 #include "base/clock.h"
 #include "process/bare.h"
+#include "sim.h"
+
+#include <unistd.h>
 
 enum { BATCH = 20000, BATCHES = 9 };
 
@@ -50,6 +54,25 @@ static double measure_between(CUdeviceptr at, size_t bytes, struct vp_bare_strea
     return ns;
 }
 
+/* Nearly all of the device is alive in blocks of 20 MiB, others have the rest, and some is idle. */
+static double measure_full(CUdeviceptr ptr, size_t bytes, struct vp_bare_stream stream) {
+    enum { BLOCKS = 2000, IDLE = 1 };
+    const size_t block = 20 * MIB;
+    CUdeviceptr full;
+    size_t free_bytes, total;
+    CU(vp_bare_segment(&full, BLOCKS * block, stream));
+    for (int i = 0; i < BLOCKS; i++) {
+        CU(vp_bare_room(0, block, stream));
+        vp_bare_used(full + (size_t)i * block, block, stream);
+    }
+    CU(cuMemGetInfo(&free_bytes, &total));
+    vp_sim_others(0, free_bytes);
+    for (int i = 0; i < IDLE; i++)
+        vp_bare_unused(full + (size_t)i * 7 * block, block, false);
+    usleep(20000); /* nothing is counted on the device any more */
+    return measure(ptr, bytes, stream);
+}
+
 int main(void) {
     CUdeviceptr small, large;
     gpu_open();
@@ -65,6 +88,7 @@ int main(void) {
     for (int i = 0; i < SIZES; i++)
         if (sizes[i].bytes >= MIB)
             printf(", \"%s between\": %.1f", sizes[i].name, measure_between(large, sizes[i].bytes, stream));
+    printf(", \"4k on a full device\": %.1f", measure_full(small, 4 * KIB, stream));
     printf("}\n");
     return 0;
 }
