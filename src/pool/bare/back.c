@@ -233,7 +233,10 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     if (bare->short_of && may_let_go(pool))
         vacate(pool, segment, first, end);
     int err = back_gaps(pool, addr, size, patient);
-    return err == -ENOMEM && stays ? -EAGAIN : err;
+    if (err != -ENOMEM || !stays)
+        return err;
+    bare->short_of += !bare->short_of; /* it is not to be the block's again, and let go of behind more work yet */
+    return -EAGAIN;
 }
 
 /* How long memory that is pending is waited for before more is made; for how long not again where that was in vain, and
