@@ -84,7 +84,8 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     const bool too_small = bare->short_of && may_let_go(pool) && ends - begins == 1 &&
                            vp_bare_word(bare, begins) & VP_PAGE_FILLED;
     /* Nothing is waited for to spare what is merely lost. */
-    const bool too_large = is_worth(bare, more) &&
+    const bool over = may_let_go(pool) || vp_mapping_over(&pool->mem, m);
+    const bool too_large = is_worth(bare, more) && over &&
                            (vp_bare_tight(pool, more) ||
                             (in_vain(bare, segment, m) && vp_bare_loses(pool, more) && vp_mapping_over(&pool->mem, m)));
     if (free && !too_large && !too_small) {
