@@ -294,3 +294,26 @@ Test(bare, ends_in_bodies_are_not_taken_whole_in_a_capture) {
 Test(bare, ends_in_bodies_of_its_own_are_not_waited_for_in_a_capture) {
     ends_in_bodies(true);
 }
+
+/* Only single pages are ready, and a body that another stream has freed is not to be had before the capture's end. */
+Test(bare, single_pages_serve_a_body_in_a_capture) {
+    enum { SINGLES = 19 };
+    const size_t slot = VP_SLOT_PAGES * PAGE;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s), other = segment(16 * MiB, s), freed = door_malloc(2 * MiB);
+    for (size_t i = 0; i < SINGLES; i++)
+        use(other + i * slot, PAGE, s);
+    for (size_t i = 0; i < SINGLES; i++)
+        unuse(other + i * slot, PAGE);
+    vp_sim_others(0, 96 * MiB - held());
+    usleep(20000); /* what was counted on the device is not any more */
+    begin_here(side);
+    cu_ok(door_free(freed));
+    use(seg, 4 * slot, s);
+    cr_assert_eq(vp_bare_lacking(pool_of(0)->bare, seg, 4 * slot), 0);
+    soon();
+    cu_ok(door_end_capture(side, NULL));
+    vp_sim_others(0, 0);
+    door_close();
+}

@@ -83,11 +83,13 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
     const bool too_small = bare->short_of && may_let_go(pool) && ends - begins == 1 &&
                            vp_bare_word(bare, begins) & VP_PAGE_FILLED;
-    /* Nothing is waited for to spare what is merely lost. */
-    const bool over = may_let_go(pool) || vp_mapping_over(&pool->mem, m);
-    const bool too_large = is_worth(bare, more) && over &&
-                           (vp_bare_tight(pool, more) ||
-                            (in_vain(bare, segment, m) && vp_bare_loses(pool, more) && vp_mapping_over(&pool->mem, m)));
+    /* What a block has it cannot let go of again in a capture: where there may be no more than it touches no chunk is
+     * taken for a part. Nothing is waited for to spare what is merely lost. */
+    const bool over = vp_mapping_over(&pool->mem, m);
+    const bool too_large = may_let_go(pool) ? is_worth(bare, more) &&
+                                                  (vp_bare_tight(pool, more) ||
+                                                   (in_vain(bare, segment, m) && vp_bare_loses(pool, more) && over))
+                                            : over && more && bare->pressed;
     if (free && !too_large && !too_small) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
         if (!ready && here && vp_bare_stale(bare, m))
@@ -322,8 +324,6 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
-    /* What is its own it cannot let go of again then: so no chunk is taken for a part of it in the first place. */
-    bare->short_of = bare->pressed && !may_let_go(pool);
     for (int failed = 0, tries = 0; (err = back(pool, what, patient || !asked)) && err != -ENODEV;) {
         bare->idle_listed = false;
         bare->short_of += err == -ENOMEM;
