@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 
+#include <unistd.h>
+
 /* The one goes on after what the other has got so far. */
 static void follow(CUstream after, CUstream stream) {
     CUevent event;
