@@ -85,11 +85,11 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
                            vp_bare_word(bare, begins) & VP_PAGE_FILLED;
     /* What a block has it cannot let go of again in a capture: where there may be no more than it touches no chunk is
      * taken for a part. Nothing is waited for to spare what is merely lost. */
-    const bool over = vp_mapping_over(&pool->mem, m);
-    const bool too_large = may_let_go(pool) ? is_worth(bare, more) &&
-                                                  (vp_bare_tight(pool, more) ||
-                                                   (in_vain(bare, segment, m) && vp_bare_loses(pool, more) && over))
-                                            : over && more && bare->pressed;
+    const bool too_large = may_let_go(pool)
+                               ? is_worth(bare, more) && (vp_bare_tight(pool, more) ||
+                                                          (in_vain(bare, segment, m) && vp_bare_loses(pool, more) &&
+                                                           vp_mapping_over(&pool->mem, m)))
+                               : more && bare->pressed && vp_mapping_over(&pool->mem, m);
     if (free && !too_large && !too_small) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
         if (!ready && here && vp_bare_stale(bare, m))
