@@ -94,6 +94,43 @@ Test(mempool, accounts) {
     door_close();
 }
 
+/* Frameworks add what a pool holds idle to what is free, to see what they may still ask for. */
+static void count_once(void) {
+    const uint64_t thresholds[] = {0, 4 * MiB, UINT64_MAX};
+    size_t unused, total;
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(0);
+    CUdeviceptr kept = door_take(8 * MiB, 0);
+    for (int i = 0; i < 3; i++) {
+        if (i)
+            cr_assert(!set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, thresholds[i]));
+        CUdeviceptr sync = door_malloc(8 * MiB);
+        cu_ok(door_free_async(door_take(16 * MiB, 0), 0));
+        cu_ok(door_free(sync));
+        cu_ok(door_synchronize());
+        cr_assert(!vp_api_mem_info(&unused, &total));
+        if (!i)
+            cr_assert_eq(unused, total - 8 * MiB, "nobody has asked what is reserved");
+        uint64_t idle = get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) - get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+        cr_assert(!vp_api_mem_info(&unused, &total));
+        cr_assert_eq(unused + idle, total - 8 * MiB);
+        trim(pool, 0);
+        cr_assert(!vp_api_mem_info(&unused, &total));
+        cr_assert_eq(unused, total - 8 * MiB);
+    }
+    cu_ok(door_free_async(kept, 0));
+    door_close();
+}
+
+Test(mempool, what_is_idle_is_counted_once) {
+    count_once();
+}
+
+Test(mempool, what_is_idle_is_counted_once_under_a_limit) {
+    setenv("VPOOL_LIMIT", "40M", 1);
+    count_once();
+}
+
 Test(mempool, trim_keeps_what_was_asked_for) {
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
