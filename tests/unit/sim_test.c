@@ -275,6 +275,25 @@ Test(sim, pageable_sources_are_staged, .init = late) {
     cr_expect_str_eq((char *)memory, "first");
 }
 
+/* FFmpeg rounds its lines by the alignment of textures: by nought to nothing. XLA's allocator wants what is written to
+ * memory by streams. */
+Test(sim, a_device_has_what_programs_ask_for_first) {
+    static const struct {
+        CUdevice_attribute which;
+        int value;
+    } known[] = {{CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512},
+                 {CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512},
+                 {CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32},
+                 {CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1},
+                 {CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 1}};
+    start("");
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        int value = -1;
+        OK(cuDeviceGetAttribute(&value, known[i].which, 0));
+        cr_expect_eq(value, known[i].value, "attribute %d", known[i].which);
+    }
+}
+
 Test(sim, capacity_is_shared_by_all_kinds) {
     start("capacity=4M,granularity=64K");
     CUdeviceptr at;
