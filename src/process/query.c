@@ -14,7 +14,7 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
     if (res == CUDA_SUCCESS) {
         struct vp_pool *pool = NULL;
         if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
-            pool = vp_state.pools[dev];
+            pool = vp_options()->limit ? vp_state_pool(dev) : vp_state.pools[dev];
         if (pool) {
             vp_pool_stats(pool);
             const bool told = vp_state.reserved_told >> dev & 1;

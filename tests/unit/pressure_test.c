@@ -61,6 +61,18 @@ Test(pressure, a_limit_is_the_size_of_the_device) {
     door_close();
 }
 
+/* Who takes a part of what there is asks first. */
+Test(pressure, a_limit_is_told_before_the_first_allocation) {
+    size_t unused = 0, total = 0;
+    setenv("VPOOL_LIMIT", "16M", 1);
+    door_open(SIM);
+    cr_assert(!vp_api_mem_info(&unused, &total));
+    cr_assert_eq(total, 16 * MiB);
+    cr_assert_eq(unused, 16 * MiB);
+    cu_ok(door_free(door_malloc(unused)));
+    door_close();
+}
+
 Test(pressure, a_limit_in_percent) {
     CUdeviceptr more = 0;
     size_t unused = 0, total = 0;
