@@ -169,6 +169,14 @@ static size_t left_of(int device) {
     for (unsigned i = 0; i < cache.count; i++)
         if (cache.segments[cache.blocks[i].segment].device == device)
             taken += cache.blocks[i].size + ends;
+    /* What was in use while some stream captured may be a graph's until its segment is freed. */
+    for (int i = 0; i < SEGMENTS; i++) {
+        const struct segment *s = &cache.segments[i];
+        const struct vp_bare_segment *of = s->at && s->device == device
+                                               ? vp_bare_at(vp_state.pools[device]->bare, s->at)
+                                               : NULL;
+        taken += of && (of->pinned || of->pins_pages) ? s->size + ends : 0;
+    }
     return taken < world.limit ? world.limit - taken : 0;
 }
 
