@@ -248,7 +248,7 @@ Test(bare, slots_with_single_pages_are_filled_in_a_capture) {
 /* A block's ends lie in a page each of two bodies, which are most of what is idle. Neither can be let go of once it is
  * the block's, where no event is to be had: so they are not taken whole; unless its own stream still has work on them,
  * which nobody waits for. */
-static void ends_in_bodies(bool busy_there) {
+static void ends_in_bodies(bool busy_there, bool robbed) {
     enum { MIDDLE = 4 };
     const size_t slot = VP_SLOT_PAGES * PAGE, size = (MIDDLE * VP_SLOT_PAGES + 2) * PAGE;
     door_open(SIM);
@@ -276,7 +276,11 @@ static void ends_in_bodies(bool busy_there) {
     if (!busy_there) {
         follow(s, side);
     }
-    use(seg + slot - PAGE, size, s);
+    if (robbed)
+        vp_sim_others(0, 0);
+    cu_ok(vp_bare_room(0, size, on(s)));
+    vp_sim_others(0, 96 * MiB - held());
+    cr_assert(vp_bare_used(seg + slot - PAGE, size, on(s)));
     cr_assert_eq(vp_bare_lacking(pool_of(0)->bare, seg + slot - PAGE, size), 0);
     soon();
     if (!busy_there) {
@@ -290,11 +294,16 @@ static void ends_in_bodies(bool busy_there) {
 }
 
 Test(bare, ends_in_bodies_are_not_taken_whole_in_a_capture) {
-    ends_in_bodies(false);
+    ends_in_bodies(false, false);
+}
+
+/* More was to be had of the device when room was made, and another process has it now. */
+Test(bare, ends_in_bodies_are_not_taken_whole_in_a_capture_that_is_robbed) {
+    ends_in_bodies(false, true);
 }
 
 Test(bare, ends_in_bodies_of_its_own_are_not_waited_for_in_a_capture) {
-    ends_in_bodies(true);
+    ends_in_bodies(true, false);
 }
 
 /* Only single pages are ready, and a body that another stream has freed is not to be had before the capture's end. */

@@ -64,6 +64,12 @@ static bool may_let_go(const struct vp_pool *pool) {
     return !atomic_load(&pool->mem.timelines->captures);
 }
 
+/* Is less sure to be there, beyond the block, than it may lose at its two ends? */
+static bool is_scarce(const struct vp_bare *bare) {
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
+    return vp_bare_all_of(atomic_load(&bare->bounds)) < vp_bare_all_of(used) + 2 * VP_SLOT_PAGES;
+}
+
 /*
  * What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
  * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short.
@@ -83,13 +89,13 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
     const bool too_small = bare->short_of && may_let_go(pool) && ends - begins == 1 &&
                            vp_bare_word(bare, begins) & VP_PAGE_FILLED;
-    /* What a block has it cannot let go of again in a capture: where there may be no more than it touches no chunk is
-     * taken for a part. Nothing is waited for to spare what is merely lost. */
+    /* What a block has it cannot let go of again in a capture: where there may be little more than it touches no chunk
+     * is taken for a part. Nothing is waited for to spare what is merely lost. */
     const bool too_large = may_let_go(pool)
                                ? is_worth(bare, more) && (vp_bare_tight(pool, more) ||
                                                           (in_vain(bare, segment, m) && vp_bare_loses(pool, more) &&
                                                            vp_mapping_over(&pool->mem, m)))
-                               : more && bare->pressed && vp_mapping_over(&pool->mem, m);
+                               : more && is_scarce(bare) && vp_mapping_over(&pool->mem, m);
     if (free && !too_large && !too_small) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
         if (!ready && here && vp_bare_stale(bare, m))
