@@ -24,6 +24,8 @@ void *vp_real[VP_REAL_COUNT] = {
 #undef NOT_FOUND
 };
 
+uint32_t vp_door_begins[VP_DOOR_COUNT];
+
 #define NAME(symbol, ...) #symbol "\0"
 static const char asked_names[] = VP_DOORS_ASK(NAME);
 #undef NAME
@@ -52,6 +54,8 @@ bool vp_resolve(void) {
             void *real;
             if (i == VP_DOOR_COUNT)
                 name = asked_names;
+            if (i < VP_DOOR_COUNT && !vp_door_begins[i])
+                memcpy(&vp_door_begins[i], vp_door_table.driver[i], sizeof *vp_door_begins);
             real = vp_real_dlsym(handle, name);
             if (real)
                 __atomic_store_n(&vp_real[i], real, __ATOMIC_RELAXED);

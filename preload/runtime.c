@@ -20,6 +20,12 @@
 #define CALLERS_RUNTIME() vp_caller_runtime(__builtin_return_address(0))
 #define RUNTIME_REAL(runtime, symbol) ((__typeof__(&symbol))(runtime)->real[VP_RUNTIME_##symbol])
 
+/* A short way passes a door of the driver by. Where others have written into that one's code (UCX does so to where
+ * dlsym finds the driver's functions, to be told of memory), they are to be passed by no more. */
+#define MAY_PASS_BY(symbol)                                                                                            \
+    (*(const volatile uint32_t *)vp_door_table.driver[VP_DOOR_##symbol] == vp_door_begins[VP_DOOR_##symbol] &&         \
+     vp_door_has_current())
+
 /*
  * The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for
  * the long way that follows.
@@ -38,7 +44,7 @@ static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) 
 static bool alloc(void **ptr, size_t size, const void *address) {
     CUdeviceptr found = 0;
     CUresult res = VP_NOT_OURS;
-    if (vp_door_enter() && vp_door_has_current()) {
+    if (vp_door_enter() && MAY_PASS_BY(cuMemAlloc_v2)) {
         res = vp_torch_segment(&found, size, address);
         if (res == VP_NOT_OURS)
             res = vp_api_alloc(&found, size);
@@ -50,28 +56,28 @@ static bool alloc(void **ptr, size_t size, const void *address) {
 static bool alloc_pitch(void **ptr, size_t *pitch, size_t width, size_t height) {
     const unsigned int element = 4; /* what the runtime passes; the pitch is the same for 4, 8 and 16 */
     CUdeviceptr found = 0;
-    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc_pitch(&found, pitch, width, height, element)
-                                                            : VP_NOT_OURS;
+    CUresult res = vp_door_enter() && MAY_PASS_BY(cuMemAllocPitch_v2)
+                       ? vp_api_alloc_pitch(&found, pitch, width, height, element)
+                       : VP_NOT_OURS;
     return short_way(res, found, ptr, width * height);
 }
 
 static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     CUdeviceptr found = 0;
-    CUresult res = vp_door_enter() && vp_door_has_current() ? vp_api_alloc_async(&found, size, pool, stream)
-                                                            : VP_NOT_OURS;
+    CUresult res = vp_door_enter() && (pool ? MAY_PASS_BY(cuMemAllocFromPoolAsync) : MAY_PASS_BY(cuMemAllocAsync))
+                       ? vp_api_alloc_async(&found, size, pool, stream)
+                       : VP_NOT_OURS;
     return short_way(res, found, ptr, size);
 }
 
-static bool may_free(void) {
-    return (vp_door_enter() || vp_api_ready()) && vp_door_has_current();
-}
-
 static bool free_now(void *ptr) {
-    return short_way(may_free() ? vp_api_free((CUdeviceptr)(uintptr_t)ptr) : VP_NOT_OURS, 0, NULL, 0);
+    bool may = (vp_door_enter() || vp_api_ready()) && MAY_PASS_BY(cuMemFree_v2);
+    return short_way(may ? vp_api_free((CUdeviceptr)(uintptr_t)ptr) : VP_NOT_OURS, 0, NULL, 0);
 }
 
 static bool free_async(void *ptr, CUstream stream) {
-    return short_way(may_free() ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream) : VP_NOT_OURS, 0, NULL, 0);
+    bool may = (vp_door_enter() || vp_api_ready()) && MAY_PASS_BY(cuMemFreeAsync);
+    return short_way(may ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream) : VP_NOT_OURS, 0, NULL, 0);
 }
 
 #define VP_MAKE_ALLOCATES(symbol, like, allocated, something, ...)                                                     \
