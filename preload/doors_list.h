@@ -329,6 +329,11 @@
     VP_DOORS_MEMORY(X) VP_DOORS_MEMPOOL(X) VP_DOORS_VMM(X) VP_DOORS_QUERY(X) VP_DOORS_IPC(X) VP_DOORS_STREAM(X) \
     VP_DOORS_CONTEXT(X) VP_DOORS_MODULE(X) VP_DOORS_GRAPH(X) VP_DOORS_COPY(X) VP_DOORS_BATCH(X) VP_DOORS_RESOLVER(X)
 
+/* Those that begin in head.S, and go on in C under the name vp_body_... */
+#define VP_DOORS_WITH_HEAD(X) \
+    X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocAsync) \
+    X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemMap) X(cuMemUnmap) X(cuModuleGetGlobal_v2) X(cuLibraryGetGlobal)
+
 /* No doors: what the doors themselves ask the driver. */
 #define VP_DOORS_ASK(X) \
     X(cuCtxGetApiVersion, cuCtxGetApiVersion) \

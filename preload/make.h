@@ -127,3 +127,7 @@ static inline void imported(const char *why) {
     vp_api_coupled(why);
     vp_api_tied(VP_TIE_IMPORT);
 }
+
+#define VP_PRAGMA(words) _Pragma(#words)
+#define VP_BODY(symbol) VP_PRAGMA(redefine_extname symbol vp_body_##symbol)
+VP_DOORS_WITH_HEAD(VP_BODY)

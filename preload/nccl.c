@@ -3,11 +3,16 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "nccl.h"
-
 #include "callers.h"
 #include "lookup.h"
+#include "make.h"
 #include "process/bare.h"
+
+/* Declared here, since NCCL's headers need not be there. A communicator and its configuration are pointers to us. */
+typedef int vp_nccl_result;
+typedef struct {
+    char internal[128];
+} vp_nccl_unique_id;
 
 enum { VP_NCCL_SYSTEM_ERROR = 2 };
 
@@ -25,6 +30,7 @@ static void *communicator(const void *address, const char *symbol, enum vp_nccl_
 }
 
 #define MAKE(symbol, ranks, ...)                                                                                       \
+    __attribute__((visibility("default"))) vp_nccl_result symbol(VP_PARAMS(__VA_ARGS__));                              \
     vp_nccl_result symbol(VP_PARAMS(__VA_ARGS__)) {                                                                    \
         __typeof__(&symbol) real = communicator(__builtin_return_address(0), #symbol, VP_NCCL_##symbol, ranks);        \
         return real ? real(VP_NAMES(__VA_ARGS__)) : VP_NCCL_SYSTEM_ERROR;                                              \

@@ -25,6 +25,7 @@
 #define MAY_PASS_BY(symbol)                                                                                            \
     (*(const volatile uint32_t *)vp_door_table.driver[VP_DOOR_##symbol] == vp_door_begins[VP_DOOR_##symbol] &&         \
      vp_door_has_current())
+#define SHORT(entered, symbol, call) ((entered) && MAY_PASS_BY(symbol) ? (call) : VP_NOT_OURS)
 
 /*
  * The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for
@@ -56,28 +57,27 @@ static bool alloc(void **ptr, size_t size, const void *address) {
 static bool alloc_pitch(void **ptr, size_t *pitch, size_t width, size_t height) {
     const unsigned int element = 4; /* what the runtime passes; the pitch is the same for 4, 8 and 16 */
     CUdeviceptr found = 0;
-    CUresult res = vp_door_enter() && MAY_PASS_BY(cuMemAllocPitch_v2)
-                       ? vp_api_alloc_pitch(&found, pitch, width, height, element)
-                       : VP_NOT_OURS;
+    CUresult res = SHORT(vp_door_enter(), cuMemAllocPitch_v2,
+                         vp_api_alloc_pitch(&found, pitch, width, height, element));
     return short_way(res, found, ptr, width * height);
 }
 
 static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     CUdeviceptr found = 0;
-    CUresult res = vp_door_enter() && (pool ? MAY_PASS_BY(cuMemAllocFromPoolAsync) : MAY_PASS_BY(cuMemAllocAsync))
-                       ? vp_api_alloc_async(&found, size, pool, stream)
-                       : VP_NOT_OURS;
+    CUresult res = SHORT(vp_door_enter() && (!pool || MAY_PASS_BY(cuMemAllocFromPoolAsync)), cuMemAllocAsync,
+                         vp_api_alloc_async(&found, size, pool, stream));
     return short_way(res, found, ptr, size);
 }
 
 static bool free_now(void *ptr) {
-    bool may = (vp_door_enter() || vp_api_ready()) && MAY_PASS_BY(cuMemFree_v2);
-    return short_way(may ? vp_api_free((CUdeviceptr)(uintptr_t)ptr) : VP_NOT_OURS, 0, NULL, 0);
+    CUresult res = SHORT(vp_door_enter() || vp_api_ready(), cuMemFree_v2, vp_api_free((CUdeviceptr)(uintptr_t)ptr));
+    return short_way(res, 0, NULL, 0);
 }
 
 static bool free_async(void *ptr, CUstream stream) {
-    bool may = (vp_door_enter() || vp_api_ready()) && MAY_PASS_BY(cuMemFreeAsync);
-    return short_way(may ? vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream) : VP_NOT_OURS, 0, NULL, 0);
+    CUresult res = SHORT(vp_door_enter() || vp_api_ready(), cuMemFreeAsync,
+                         vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream));
+    return short_way(res, 0, NULL, 0);
 }
 
 #define VP_MAKE_ALLOCATES(symbol, like, allocated, something, ...)                                                     \

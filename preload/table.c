@@ -4,14 +4,14 @@
 
 #include <dlfcn.h>
 #include "doors.h"
-#include "nccl.h"
 #include "runtime.h"
 
-/* C++ functions: nothing is known of them here but their names. */
-#define TORCH_DECLARE(symbol) __attribute__((visibility("default"))) extern void symbol(void);
-#define TORCH_DECLARE_PASSED(index, symbol) TORCH_DECLARE(symbol)
-VP_DOORS_TORCH_TOLD(TORCH_DECLARE)
-VP_DOORS_TORCH_PASSED(TORCH_DECLARE_PASSED)
+/* NCCL's, and C++ functions: nothing is known of them here but their names. */
+#define DECLARE(symbol, ...) __attribute__((visibility("default"))) extern void symbol(void);
+#define DECLARE_PASSED(index, symbol) DECLARE(symbol)
+VP_DOORS_NCCL(DECLARE)
+VP_DOORS_TORCH_TOLD(DECLARE)
+VP_DOORS_TORCH_PASSED(DECLARE_PASSED)
 
 const struct vp_door_table vp_door_table = {
 #define DOOR(symbol, ...) symbol,

@@ -1,9 +1,10 @@
-/* A library writes a jump to code of its own into functions of the driver, wherever dlsym says that they lie, to be told of
- * all memory, as UCX does: calls of the runtime are then to come by, too. */
+/* A library writes a jump to code of its own into functions of the driver, wherever dlsym says that they lie, to be
+ * told of all memory, as UCX does: calls of the runtime are then to come by, too. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 
 enum { JUMP = 12 }; /* mov $address, %rax; jmp *%rax */
@@ -23,12 +24,9 @@ static CUresult free_now(CUdeviceptr block);
 static CUresult free_async(CUdeviceptr block, CUstream stream);
 
 static struct patch patches[] = {
-    {"cuMemAlloc_v2", alloc},
-    {"cuMemAllocPitch_v2", alloc_pitch},
-    {"cuMemAllocAsync", alloc_async},
-    {"cuMemAllocFromPoolAsync", alloc_from_pool},
-    {"cuMemFree_v2", free_now},
-    {"cuMemFreeAsync", free_async},
+    {"cuMemAlloc_v2", alloc},         {"cuMemAllocPitch_v2", alloc_pitch},
+    {"cuMemAllocAsync", alloc_async}, {"cuMemAllocFromPoolAsync", alloc_from_pool},
+    {"cuMemFree_v2", free_now},       {"cuMemFreeAsync", free_async},
 };
 enum { PATCHES = sizeof(patches) / sizeof(*patches) };
 
@@ -89,7 +87,42 @@ static void memory_comes_and_goes(void) {
     SHOW(cudaMalloc(&block, (size_t)1 << 50));
 }
 
-int main(void) {
+/* Are the first bytes, as many as a jump has, of the instructions that UCX can move? */
+static bool can_move(const unsigned char *code) {
+    static const unsigned char shrinks[] = {0x48, 0x83, 0xec}, keeps_frame[] = {0x48, 0x89, 0xe5};
+    for (int n = 0; n < JUMP;) {
+        if (!memcmp(code + n, shrinks, sizeof(shrinks)))
+            n += 4;
+        else if (!memcmp(code + n, keeps_frame, sizeof(keeps_frame)))
+            n += 3;
+        else if ((code[n + (code[n] == 0x41)] & 0xf0) == 0x50)
+            n += 1 + (code[n] == 0x41);
+        else
+            return false;
+    }
+    return true;
+}
+
+static void heads(void) {
+    static const char *const names[] = {
+        "cuMemAlloc_v2",        "cuMemAllocManaged", "cuMemAllocPitch_v2",      "cuMemMap",
+        "cuModuleGetGlobal_v2", "cuMemAllocAsync",   "cuMemAllocFromPoolAsync", "cuLibraryGetGlobal",
+        "cuMemFree_v2",         "cuMemUnmap",        "cuMemFreeAsync",
+    };
+    int can = 0;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const void *code = sym(names[i]);
+        if (code && can_move(code))
+            can++;
+        else if (code)
+            printf("%s cannot be moved\n", names[i]);
+    }
+    printf("can be moved: %d\n", can);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1)
+        return heads(), 0;
     OK(cudaFree(NULL));
     memory_comes_and_goes();
     for (int i = 0; i < PATCHES; i++)

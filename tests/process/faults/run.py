@@ -543,6 +543,7 @@ CASES = [
     ("38 threads that allocate at once beside a capture", enough_for_all),
     ("39 CUDA's own memory beside a capture", same("beside", "capacity=64M,lazy=100")),
     ("40 functions of the driver that another has written into", same("patched")),
+    ("40 such functions, which UCX can write into", says("patched heads", r"^can be moved: 9$")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
