@@ -3,7 +3,6 @@
 #include "callers.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,21 +12,29 @@
 #include "base/os_memory.h"
 #include "early.h"
 
-/* The object that holds an address; "" is the program itself, NULL none. */
-static const char *object_at(const void *address) {
+unsigned vp_door_begins[VP_DOOR_COUNT];
+
+const struct link_map *vp_object_at(const void *address) {
     struct link_map *map;
     Dl_info info;
-    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map->l_name : NULL;
+    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+/* Does it come before us in the global order? The program does, and what is preloaded in front of us, which may define
+ * itself what it calls us for. */
+static bool is_in_front(const struct link_map *object) {
+    const struct link_map *map = vp_object_at(&vp_door_table);
+    while (map && map != object)
+        map = map->l_prev;
+    return map != NULL;
 }
 
 /* A symbol in a loaded object or in what it depends on. Loads nothing. */
 static void *find_in(const char *object, const char *symbol) {
     void *handle = vp_real_dlopen(object, RTLD_NOLOAD | RTLD_LAZY);
-    void *found = NULL;
-    if (handle) {
-        found = vp_real_dlsym(handle, symbol);
+    void *found = handle ? vp_real_dlsym(handle, symbol) : NULL;
+    if (handle)
         vp_real_dlclose(handle);
-    }
     return found;
 }
 
@@ -38,29 +45,23 @@ struct search {
 
 static int match_file_name(struct dl_phdr_info *info, size_t size, void *data) {
     struct search *search = data;
-    const char *slash = strrchr(info->dlpi_name, '/');
-    const char *file = slash ? slash + 1 : info->dlpi_name;
-    if (strncmp(file, search->library, strlen(search->library)) != 0)
+    if (strncmp(basename(info->dlpi_name), search->library, strlen(search->library)) != 0)
         return 0;
     snprintf(search->object, sizeof(search->object), "%s", info->dlpi_name);
     return 1;
 }
 
 void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out, const char *library) {
-    const char *caller = object_at(address);
+    const struct link_map *caller = vp_object_at(address);
     struct search search = {.library = library};
-    void *next, *found = NULL;
+    void *next, *found;
     if (!vp_real_dlsym)
         vp_early_find();
     next = vp_real_dlsym(RTLD_NEXT, symbol);
-    if (caller && *caller)
-        found = find_in(caller, symbol);
-    else if (caller)
-        found = next; /* the program's own dependencies are the global order, in which we come first */
+    /* What an object in front of us depends on is in the global order. */
+    found = !caller ? NULL : is_in_front(caller) ? next : find_in(caller->l_name, symbol);
     if (!found || found == ours)
-        found = handed_out;
-    if (!found)
-        found = next;
+        found = handed_out ? handed_out : next;
     if (!found && dl_iterate_phdr(match_file_name, &search))
         found = find_in(search.object, symbol);
     return found == ours ? NULL : found;
@@ -78,14 +79,14 @@ static const struct vp_runtime no_runtime = {
 
 /* Reads out the libcudart that `malloc_function` lies in, whose handle stays open: a table of it is to last. */
 static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
-    const char *object = object_at(malloc_function);
-    void *handle = object ? vp_real_dlopen(*object ? object : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
+    const struct link_map *object = vp_object_at(malloc_function);
+    void *handle = object ? vp_real_dlopen(*object->l_name ? object->l_name : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
     const char *name = vp_early_runtime_names;
     int version = 0;
     *runtime = no_runtime;
     for (size_t i = 0; handle && i < VP_RUNTIME_COUNT; i++, name += strlen(name) + 1) {
         void *real = vp_real_dlsym(handle, name);
-        if (real == vp_door_table.runtime[i])
+        if (!real || real == vp_door_table.runtime[i])
             real = vp_real_dlsym(RTLD_NEXT, name);
         if (real)
             runtime->real[i] = real;
@@ -93,6 +94,9 @@ static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     cudaError_t (*get_version)(int *) = handle ? vp_real_dlsym(handle, "cudaRuntimeGetVersion") : NULL;
     if (get_version && get_version(&version) == cudaSuccess)
         runtime->context_is_current = version >= 12000;
+    /* Another interposer behind us, which no short way may pass by. */
+    if (!get_version || vp_object_at(get_version) != object)
+        memset(vp_door_begins, 0xff, sizeof vp_door_begins);
 }
 
 /* The copies of libcudart found so far, the newest first. Without a lock, as a forked child would find that taken: of

@@ -8,8 +8,12 @@
  */
 #pragma once
 
+#include <link.h>
 #include <stdbool.h>
 #include "table.h"
+
+/* The object that holds an address; its name is "" for the program itself. NULL: none. */
+const struct link_map *vp_object_at(const void *address);
 
 /* The definition of `symbol` that the code at `address` would be bound to: in the caller's own dependencies; else
  * `handed_out` (if not NULL); else after us in the global order; else in any loaded object whose file name begins with

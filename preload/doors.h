@@ -66,9 +66,6 @@ extern void *vp_real[VP_REAL_COUNT];
 /* The real function behind a door, to be called. */
 #define VP_REAL(symbol) ((__typeof__(&symbol))__atomic_load_n(&vp_real[VP_DOOR_##symbol], __ATOMIC_RELAXED))
 
-/* How each door's code began when libcuda was found. */
-extern uint32_t vp_door_begins[VP_DOOR_COUNT];
-
 /*
  * Finds the program's libcuda if it has loaded one by now. Takes no lock of ours; nothing is called in
  * libcuda.

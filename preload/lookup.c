@@ -61,11 +61,6 @@ static void *exchange_libc(void *real) {
     return real;
 }
 
-static bool is_own(const void *function) {
-    Dl_info its, ours;
-    return dladdr(function, &its) && dladdr(&vp_door_table, &ours) && its.dli_fbase == ours.dli_fbase;
-}
-
 /*
  * Would it be there without us? Not where the first definition is ours, and no library that has another is loaded. The
  * last look-up leaves its message in dlerror.
@@ -74,7 +69,8 @@ static void *ask_default(const char *name) {
     static const char *const libraries[] = {"libcuda.so", "libcudart.so", "libnccl.so"};
     const char *library = libraries[name[0] == 'n' ? 2 : name[2] == 'd' && name[3] == 'a' ? 1 : 0];
     void *first = vp_real_dlsym(RTLD_DEFAULT, name);
-    if (!first || !is_own(first) || vp_caller_find(NULL, name, first, NULL, library))
+    if (!first || vp_object_at(first) != vp_object_at(&vp_door_table) ||
+        vp_caller_find(NULL, name, first, NULL, library))
         return NULL;
     vp_real_dlsym(RTLD_NEXT, name);
     return VP_EARLY_NOTHING;

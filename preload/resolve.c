@@ -24,8 +24,6 @@ void *vp_real[VP_REAL_COUNT] = {
 #undef NOT_FOUND
 };
 
-uint32_t vp_door_begins[VP_DOOR_COUNT];
-
 #define NAME(symbol, ...) #symbol "\0"
 static const char asked_names[] = VP_DOORS_ASK(NAME);
 #undef NAME

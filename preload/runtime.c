@@ -23,7 +23,7 @@
 /* A short way passes a door of the driver by. Where others have written into that one's code (UCX does so to where
  * dlsym finds the driver's functions, to be told of memory), they are to be passed by no more. */
 #define MAY_PASS_BY(symbol)                                                                                            \
-    (*(const volatile uint32_t *)vp_door_table.driver[VP_DOOR_##symbol] == vp_door_begins[VP_DOOR_##symbol] &&         \
+    (*(const volatile unsigned *)vp_door_table.driver[VP_DOOR_##symbol] == vp_door_begins[VP_DOOR_##symbol] &&         \
      vp_door_has_current())
 #define SHORT(entered, symbol, call) ((entered) && MAY_PASS_BY(symbol) ? (call) : VP_NOT_OURS)
 
@@ -50,7 +50,6 @@ static bool alloc(void **ptr, size_t size, const void *address) {
         if (res == VP_NOT_OURS)
             res = vp_api_alloc(&found, size);
     }
-
     return short_way(res, found, ptr, size);
 }
 

@@ -47,3 +47,6 @@ extern const struct vp_door_table {
     void *driver[VP_DOOR_COUNT], *runtime[VP_RUNTIME_COUNT], *nccl[VP_NCCL_COUNT], *torch[VP_TORCH_SYMBOLS];
     void *dlsym, *dlvsym;
 } vp_door_table;
+
+/* How each door's code began when libcuda was found; what no code begins with: it is to be passed by no more. */
+extern unsigned vp_door_begins[VP_DOOR_COUNT];

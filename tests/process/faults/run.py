@@ -100,6 +100,19 @@ def same(command, sim="", env=None, but=None, limit=LIMIT):
     return test
 
 
+def same_beside(library, command, sim=""):
+    """The same lines and the same end as with the other library alone, in front of ours and behind it."""
+    def test():
+        if SANITIZED:
+            raise Skip("a sanitizer's runtime is preloaded already")
+        other = os.path.join(PROGRAMS, library)
+        alone = run(command, sim, preload=other)
+        for preload in f"{other}:{PRELOAD}", f"{PRELOAD}:{other}":
+            both = run(command, sim, preload=preload)
+            check(alone.status == both.status and alone.out == both.out, both, f"{preload}; wanted:\n{alone.out}\nfound:")
+    return test
+
+
 def says(command, *patterns, sim="", env=None, limit=LIMIT):
     """Ends well, and prints what these match."""
     def test():
@@ -544,6 +557,7 @@ CASES = [
     ("39 CUDA's own memory beside a capture", same("beside", "capacity=64M,lazy=100")),
     ("40 functions of the driver that another has written into", same("patched")),
     ("40 such functions, which UCX can write into", says("patched heads", r"^can be moved: 9$")),
+    ("41 another interposer, in front and behind", same_beside("libtells.so", "patched")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
