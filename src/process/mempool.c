@@ -170,8 +170,8 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
     vp_parking_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        /* Who asks adds it to what is free, or takes it off: from now on idle memory is not free, too. */
-        vp_state.reserved_told |= (uint64_t)mp->is_default << mp->device;
+        /* Who has it kept and asks adds it to what is free, or takes it off: from now on it is not free, too. */
+        vp_state.reserved_told |= (uint64_t)(mp->is_default && mp->threshold) << mp->device;
         *(cuuint64_t *)value = reserved(mp);
         break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = note_reserved(mp); break;

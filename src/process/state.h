@@ -84,7 +84,7 @@ struct vp_state {
     struct vp_list peers VP_GUARDED;
     uint64_t used VP_GUARDED;                          /* devices that a context was seen of, one bit each */
     struct vp_mempool *current[VP_DEVICES] VP_GUARDED; /* the device's current pool; NULL: one that we do not serve */
-    uint64_t reserved_told VP_GUARDED; /* devices whose default pool was asked what it holds, one bit each */
+    uint64_t reserved_told VP_GUARDED; /* devices whose default pool has a threshold and was asked what it holds */
     atomic_uint_least64_t
         mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools VP_GUARDED;

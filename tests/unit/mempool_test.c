@@ -109,11 +109,11 @@ static void count_once(void) {
         cu_ok(door_free(sync));
         cu_ok(door_synchronize());
         cr_assert(!vp_api_mem_info(&unused, &total));
-        if (!i)
-            cr_assert_eq(unused, total - 8 * MiB, "nobody has asked what is reserved");
+        if (i < 2)
+            cr_assert_eq(unused, total - 8 * MiB, "nobody has had any kept and asked what is reserved");
         uint64_t idle = get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) - get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
         cr_assert(!vp_api_mem_info(&unused, &total));
-        cr_assert_eq(unused + idle, total - 8 * MiB);
+        cr_assert_eq(unused + (i ? idle : 0), total - 8 * MiB);
         trim(pool, 0);
         cr_assert(!vp_api_mem_info(&unused, &total));
         cr_assert_eq(unused, total - 8 * MiB);
