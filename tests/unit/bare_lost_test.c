@@ -4,6 +4,9 @@
 
 #include "memory/fit.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 static size_t pages_used(void) {
     return vp_bare_all_of(atomic_load(&pool_of(0)->bare->used));
 }
@@ -132,4 +135,65 @@ Test(bare, a_slots_next_use_is_guessed_by_its_pauses) {
     cr_assert_eq(guess_after(49), 50);
     /* So long it never was: as long again, twice. */
     cr_assert_eq(guess_after(60), 180);
+}
+
+/* A block's head lies in the last page of a body that nobody else is in, and one page is lacking. What else is lost is
+ * so much that the body is let go of at once, but others have work queued again and again. */
+static atomic_bool is_through;
+static CUcontext made_current;
+static CUdeviceptr other;
+
+static void *work_on(void *unused) {
+    CUstream streams[2];
+    (void)unused;
+    cu_ok(cuCtxSetCurrent(made_current));
+    for (int i = 0; i < 2; i++)
+        streams[i] = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; !atomic_load(&is_through); i ^= 1) {
+        vp_sim_hold(streams[i]);
+        cu_ok(cuMemsetD8Async(other, 1, KiB, streams[i]));
+        vp_sim_release(streams[!i]);
+        usleep(2000);
+    }
+    vp_sim_release(streams[0]);
+    vp_sim_release(streams[1]);
+    return NULL;
+}
+
+Test(bare, what_is_let_go_of_for_a_block_that_lacks_memory_is_let_go_of_once, .timeout = 60) {
+    enum { LOST = 4, SINGLES = 11 };
+    const size_t slot = VP_SLOT_PAGES * PAGE;
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_alloc(&other, KiB));
+    CUdeviceptr seg, big = segment(64 * MiB, s);
+    cu_ok(vp_bare_segment(&seg, 32 * MiB, (struct vp_bare_stream){0}));
+    use(big, 60 * MiB, s);
+    for (size_t i = 0; i < LOST; i++)
+        use(seg + 16 * MiB + i * slot, slot, s);
+    for (size_t i = 0; i < SINGLES; i++)
+        use(seg + 20 * MiB + i * slot, PAGE, s);
+    use(seg, slot, s);
+    use(seg + 8 * MiB, slot, s);
+    for (size_t i = 0; i < LOST; i++) {
+        unuse(seg + 16 * MiB + i * slot, slot);
+        use(seg + 16 * MiB + i * slot, PAGE, s);
+    }
+    unuse(seg, slot);
+    unuse(seg + 8 * MiB, slot);
+    for (size_t i = 0; i < SINGLES; i++)
+        unuse(seg + 20 * MiB + i * slot, PAGE);
+    vp_sim_others(0, 96 * MiB - held());
+    usleep(20000); /* what was counted on the device is not any more */
+    for (CUdeviceptr at = seg + 24 * MiB; !vp_list_empty(&pool_of(0)->mem.spares); at += slot)
+        use(at, PAGE, s);
+    cr_assert_eq(pthread_create(&thread, NULL, work_on, NULL), 0);
+    usleep(10000);
+    use(seg + 3 * PAGE, 17 * PAGE, s);
+    cr_assert_eq(vp_bare_lacking(pool_of(0)->bare, seg + 3 * PAGE, 17 * PAGE), 0);
+    atomic_store(&is_through, true);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    vp_sim_others(0, 0);
+    door_close();
 }

@@ -1,5 +1,5 @@
-/* libtells.so: another interposer, preloaded in front of libvpool.so or behind it, which links to libcudart and passes on
- * by RTLD_NEXT. It tells of what comes by. */
+/* libtells.so: another interposer, preloaded in front of libvpool.so or behind it, which links to libcudart and passes
+ * on by RTLD_NEXT. It tells of what comes by. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
