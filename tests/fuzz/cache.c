@@ -216,7 +216,8 @@ static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     if (!place(b, graph, how) && !(grow(b, graph, how, armed) && place(b, graph, how)))
         return false;
     const unsigned resets = cache.resets[device];
-    const bool known = !(how & UNKNOWN_USE), strange = cache.segments[b->segment].strange;
+    /* Whose segment has passed to another stream tells that one's: where it tells none the segment's own is meant. */
+    const bool known = !(how & UNKNOWN_USE) || cache.segments[b->segment].strange;
     hold_for(HOLD);
     if (how & ROBBED && !armed && !run.meanwhile && !is_counted(device, b->size))
         rob(device);
@@ -228,7 +229,6 @@ static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     }
     if (!is_bare)
         fuzz_fail("no bare segment is known at %#llx", b->at);
-    b->strange = strange && !known;
     return true;
 }
 
