@@ -230,10 +230,7 @@ Test(bare, slots_with_single_pages_are_filled_in_a_capture) {
     for (size_t i = 0; i < SLOTS; i++)
         unuse(seg + i * slot + PAGE, 2 * PAGE);
     unuse(other, 2 * slot);
-    vp_sim_others(0, 96 * MiB - held());
-    usleep(20000); /* what was counted on the device is not any more */
-    for (CUdeviceptr at = other + 8 * MiB; !vp_list_empty(&pool_of(0)->mem.spares); at += slot)
-        use(at, PAGE, s);
+    leave_no_more(other + 8 * MiB, s);
     begin_here(side);
     follow(s, side);
     use(seg, size, s);
@@ -268,10 +265,7 @@ static void ends_in_bodies(bool busy_there, bool robbed) {
         busy(seg, s);
     unuse(seg, slot);
     unuse(seg + (MIDDLE + 1) * slot, slot);
-    vp_sim_others(0, 96 * MiB - held());
-    usleep(20000); /* what was counted on the device is not any more */
-    for (CUdeviceptr at = other + 8 * MiB; !vp_list_empty(&pool_of(0)->mem.spares); at += slot)
-        use(at, PAGE, idle);
+    leave_no_more(other + 8 * MiB, idle);
     begin_here(side);
     if (!busy_there) {
         follow(s, side);

@@ -184,10 +184,7 @@ Test(bare, what_is_let_go_of_for_a_block_that_lacks_memory_is_let_go_of_once, .t
     unuse(seg + 8 * MiB, slot);
     for (size_t i = 0; i < SINGLES; i++)
         unuse(seg + 20 * MiB + i * slot, PAGE);
-    vp_sim_others(0, 96 * MiB - held());
-    usleep(20000); /* what was counted on the device is not any more */
-    for (CUdeviceptr at = seg + 24 * MiB; !vp_list_empty(&pool_of(0)->mem.spares); at += slot)
-        use(at, PAGE, s);
+    leave_no_more(seg + 24 * MiB, s);
     cr_assert_eq(pthread_create(&thread, NULL, work_on, NULL), 0);
     usleep(10000);
     use(seg + 3 * PAGE, 17 * PAGE, s);

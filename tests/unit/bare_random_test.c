@@ -16,6 +16,13 @@ static void *release(void *stream) {
     return NULL;
 }
 
+void leave_no_more(CUdeviceptr at, CUstream stream) {
+    vp_sim_others(0, 96 * MiB - held());
+    usleep(20000);
+    for (; !vp_list_empty(&pool_of(0)->mem.spares); at += VP_SLOT_PAGES * PAGE)
+        use(at, PAGE, stream);
+}
+
 void release_soon(CUstream stream) {
     pthread_t thread;
     cr_assert(!pthread_create(&thread, NULL, release, stream));

@@ -54,3 +54,7 @@ static inline void busy(CUdeviceptr ptr, CUstream stream) {
 
 /* Lets it run in a moment, by another thread. */
 void release_soon(CUstream stream);
+
+/* Others have all that the device had, and nothing is counted on it any more; what is spare goes under blocks of a
+ * page, from there on. */
+void leave_no_more(CUdeviceptr at, CUstream stream);
