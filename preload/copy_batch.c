@@ -1,5 +1,6 @@
-/* Doors of the driver: many copies in one call. Where one of them cannot be made as it is, since devices cannot reach
- * each other or an end is spilled, all are made one by one in the same stream, by the ways of single copies.
+/* Doors of the driver: copies with attributes, and many in one call. Where one of them cannot be made as it is, since
+ * devices cannot reach each other or an end is spilled, all are made one by one in the same stream, by the ways of
+ * single copies.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -62,6 +63,18 @@ static CUresult copy_ranges(const CUdeviceptr *dsts, const CUdeviceptr *srcs, co
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         if (vp_api_copies_matter() && ranges_go_apart(a, b, c, d, stream))                                             \
             return copy_ranges(a, b, c, d, reads_at_once(attributes, kinds), failed, stream);                          \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
+/* One copy may be queued on the legacy stream, by whichever name. */
+static CUstream legacy(CUstream stream) {
+    return stream ? stream : CU_STREAM_LEGACY;
+}
+
+#define VP_MAKE_ONE_RANGE(symbol, like, stream, ...)                                                                   \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        if (d && vp_api_copies_matter() && ranges_go_apart(&a, &b, &c, 1, stream))                                     \
+            return copy_ranges(&a, &b, &c, 1, reads_at_once(d, 1), NULL, stream);                                      \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 
@@ -154,6 +167,13 @@ static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, siz
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         if (vp_api_copies_matter() && slices_go_apart(b, a, stream))                                                   \
             return copy_slices(b, a, failed, stream);                                                                  \
+        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+    }
+
+#define VP_MAKE_ONE_SLICE(symbol, like, stream, ...)                                                                   \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        if (a && !b && vp_api_copies_matter() && slices_go_apart(a, 1, stream))                                        \
+            return copy_slices(a, 1, NULL, stream);                                                                    \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 

@@ -6,6 +6,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include "driver/younger.h"
 #include "process/process.h"
 #include "table.h"
 
@@ -16,6 +17,7 @@
 #undef cuDevicePrimaryCtxReset
 #undef cuGetProcAddress
 #undef cuGraphAddNode
+#undef cuGraphNodeSetParams
 #undef cuGraphInstantiate
 #undef cuIpcOpenMemHandle
 #undef cuMemcpy3DBatchAsync

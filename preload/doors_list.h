@@ -108,8 +108,17 @@
     X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, SERVED, vp_api_ipc_close(a), CUdeviceptr) \
     X(cuMulticastCreate, cuMulticastCreate, THEN, vp_api_tied(VP_TIE_MULTICAST), CUmemGenericAllocationHandle *, \
       const CUmulticastObjectProp *) \
-    X(cuMulticastBindAddr, cuMulticastBindAddr, THEN, vp_api_multicast(c), CUmemGenericAllocationHandle, size_t, \
-      CUdeviceptr, size_t, unsigned long long) \
+    X(cuMulticastBindAddr, cuMulticastBindAddr, AROUND, vp_bare_pin(c, d), vp_api_multicast(c), \
+      CUmemGenericAllocationHandle, size_t, CUdeviceptr, size_t, unsigned long long) \
+    X(cuMulticastBindAddr_v2, cuMulticastBindAddr_v2, AROUND, vp_bare_pin(d, e), vp_api_multicast(d), \
+      CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr, size_t, unsigned long long) \
+    X(cuLogicalEndpointCreate, cuLogicalEndpointCreate, THEN, vp_api_tied(VP_TIE_MULTICAST), CUlogicalEndpointId, \
+      const CUlogicalEndpointProp *) \
+    X(cuLogicalEndpointBindAddr, cuLogicalEndpointBindAddr, AROUND, vp_bare_pin((CUdeviceptr)d, e), \
+      vp_api_multicast((CUdeviceptr)d), CUlogicalEndpointId, CUdevice, cuuint64_t, void *, cuuint64_t, \
+      unsigned long long) \
+    X(cuLogicalEndpointImport, cuLogicalEndpointImport, THEN, imported("logical endpoint imported"), \
+      CUlogicalEndpointId, const void *, CUlogicalEndpointIpcHandleType) \
     X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, THEN, imported("event of another process opened"), CUevent *, \
       CUipcEventHandle) \
     X(cuImportExternalMemory, cuImportExternalMemory, TRIED_THEN, imported("external memory imported"), \
@@ -136,6 +145,10 @@
       const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
     X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, OWN, a, CUstream, CUgraph, const CUgraphNode *, \
       const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
+    X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, CAPTURE, CUstream, \
+      CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void *) \
+    X(cuStreamBeginRecaptureToGraph_ptsz, cuStreamBeginRecaptureToGraph, OWN, a, CUstream, CUstreamCaptureMode, \
+      CUgraph, CUgraphRecaptureCallback, void *) \
     X(cuStreamEndCapture, cuStreamEndCapture, BRACKETED, (void)0, vp_api_capture_ended(a), CUstream, CUgraph *) \
     X(cuStreamEndCapture_ptsz, cuStreamEndCapture, OWN, a, CUstream, CUgraph *) \
     X(cuStreamWaitValue32, cuStreamWaitValue32_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
@@ -156,6 +169,8 @@
       unsigned int) \
     X(cuLaunchHostFunc, cuLaunchHostFunc, FIRST, host_function(a), CUstream, CUhostFn, void *) \
     X(cuLaunchHostFunc_ptsz, cuLaunchHostFunc, OWN, a, CUstream, CUhostFn, void *) \
+    X(cuLaunchHostFunc_v2, cuLaunchHostFunc_v2, FIRST, host_function(a), CUstream, CUhostFn, void *, unsigned int) \
+    X(cuLaunchHostFunc_v2_ptsz, cuLaunchHostFunc_v2, OWN, a, CUstream, CUhostFn, void *, unsigned int) \
     X(cuStreamAddCallback, cuStreamAddCallback, FIRST, host_function(a), CUstream, CUstreamCallback, void *, \
       unsigned int) \
     X(cuStreamAddCallback_ptsz, cuStreamAddCallback, OWN, a, CUstream, CUstreamCallback, void *, unsigned int) \
@@ -232,6 +247,8 @@
       const CUgraphNode *, size_t, CUgraphNodeParams *) \
     X(cuGraphAddNode_v2, cuGraphAddNode_v2, NODE, f = open_node(f, &own), tie_node(f), CUgraphNode *, CUgraph, \
       const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *) \
+    X(cuGraphAddNode_v3, cuGraphAddNode_v2, NODE, f = open_node(f, &own), tie_node(f), CUgraphNode *, CUgraph, \
+      const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *) \
     X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, NODE, e = open_copy(e, &f, &own), (void)0, CUgraphNode *, CUgraph, const CUgraphNode *, \
       size_t, const CUDA_MEMCPY3D *, CUcontext) \
     X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, NODE, b = open_copy(b, NULL, &own), (void)0, CUgraphNode, \
@@ -239,6 +256,8 @@
     X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, NODE, c = open_copy(c, &d, &own), (void)0, CUgraphExec, \
       CUgraphNode, const CUDA_MEMCPY3D *, CUcontext) \
     X(cuGraphNodeSetParams, cuGraphNodeSetParams, NODE, b = open_node(b, &own), (void)0, CUgraphNode, CUgraphNodeParams *) \
+    X(cuGraphNodeSetParams_v2, cuGraphNodeSetParams, NODE, b = open_node(b, &own), (void)0, CUgraphNode, \
+      CUgraphNodeParams *) \
     X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, NODE, c = open_node(c, &own), (void)0, CUgraphExec, CUgraphNode, \
       CUgraphNodeParams *)
 
@@ -300,7 +319,7 @@
     X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync, PEER, spilled_area(a, vp_own(b), false, &res), \
       const CUDA_MEMCPY3D_PEER *, CUstream)
 
-/* Many copies at once, which go one by one where some have to go another way: copy_batch.c. */
+/* Copies with attributes, alone and many at once, which go one by one where some have to go another way: copy_batch.c. */
 #define VP_DOORS_BATCH(X) \
     X(cuMemcpyBatchAsync, vp_memcpy_batch_v1, BATCH, e, g, h, i, CUdeviceptr *, CUdeviceptr *, size_t *, \
       size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
@@ -317,7 +336,15 @@
     X(cuMemcpy3DBatchAsync_v2, vp_memcpy_slices_v2, SLICES, NULL, d, size_t, struct CUDA_MEMCPY3D_BATCH_OP_st *, \
       unsigned long long, CUstream) \
     X(cuMemcpy3DBatchAsync_v2_ptsz, vp_memcpy_slices_v2, SLICES, NULL, vp_own(d), size_t, \
-      struct CUDA_MEMCPY3D_BATCH_OP_st *, unsigned long long, CUstream)
+      struct CUDA_MEMCPY3D_BATCH_OP_st *, unsigned long long, CUstream) \
+    X(cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync, ONE_RANGE, legacy(e), CUdeviceptr, \
+      CUdeviceptr, size_t, struct CUmemcpyAttributes_st *, CUstream) \
+    X(cuMemcpyWithAttributesAsync_ptsz, cuMemcpyWithAttributesAsync, ONE_RANGE, vp_own(e), CUdeviceptr, CUdeviceptr, \
+      size_t, struct CUmemcpyAttributes_st *, CUstream) \
+    X(cuMemcpy3DWithAttributesAsync, cuMemcpy3DWithAttributesAsync, ONE_SLICE, legacy(c), struct CUDA_MEMCPY3D_BATCH_OP_st *, \
+      unsigned long long, CUstream) \
+    X(cuMemcpy3DWithAttributesAsync_ptsz, cuMemcpy3DWithAttributesAsync, ONE_SLICE, vp_own(c), struct CUDA_MEMCPY3D_BATCH_OP_st *, \
+      unsigned long long, CUstream)
 
 /* The driver's own resolver, in both versions: lookup.c. */
 #define VP_DOORS_RESOLVER(X) \

@@ -31,7 +31,17 @@ static const CUDA_MEMCPY3D *open_copy(const CUDA_MEMCPY3D *p, CUcontext *context
     return &own->copy;
 }
 
+/* Many copies run in one context, whichever they need: that is the program's to choose. */
+static void open_copies(const CUDA_MEMCPY_BATCH_NODE_PARAMS *p) {
+    for (size_t i = 0; p->dsts && p->srcs && i < p->count; i++) {
+        struct vp_copy_end dst = {.ptr = p->dsts[i]}, src = {.ptr = p->srcs[i]};
+        vp_api_copy_node(p->ctx, &dst, &src);
+    }
+}
+
 static CUgraphNodeParams *open_node(CUgraphNodeParams *params, struct own *own) {
+    if (params && (int)params->type == CU_GRAPH_NODE_TYPE_MEMCPY_BATCH)
+        open_copies((const void *)&params->memcpy);
     if (!params || params->type != CU_GRAPH_NODE_TYPE_MEMCPY)
         return params;
     own->node = *params;

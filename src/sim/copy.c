@@ -459,6 +459,19 @@ SIM_STREAM_API(_ptsz, 0, 12080, cuMemcpy3DBatchAsync,
                (count, ops, failed, flags, stream)) {
     return flags ? CUDA_ERROR_INVALID_VALUE : copy_slices(count, ops, failed, stream);
 }
+
+/* One copy, which may be on the legacy stream. */
+SIM_STREAM_API(_ptsz, 0, 13020, cuMemcpyWithAttributesAsync,
+               (CUdeviceptr dst, CUdeviceptr src, size_t size, CUmemcpyAttributes *attributes, CUstream stream),
+               (dst, src, size, attributes, stream)) {
+    return attributes ? copy_1d((uintptr_t)dst, (uintptr_t)src, size, stream, ASYNC, TO_DEVICE | FROM_DEVICE)
+                      : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_STREAM_API(_ptsz, 0, 13020, cuMemcpy3DWithAttributesAsync,
+               (CUDA_MEMCPY3D_BATCH_OP * op, unsigned long long flags, CUstream stream), (op, flags, stream)) {
+    return flags ? CUDA_ERROR_INVALID_VALUE : copy_slices(1, op, NULL, stream ? stream : CU_STREAM_LEGACY);
+}
 #endif
 
 /* ---- the work of nodes: one slice each ---- */

@@ -234,6 +234,24 @@ SIM_STREAM_API(_ptsz, 0, 12030, cuStreamBeginCaptureToGraph,
 }
 #endif
 
+/* What the graph was is forgotten; that it comes out alike, and what is asked where it does not, is not modelled. */
+SIM_STREAM_API(_ptsz, 0, 13030, cuStreamBeginRecaptureToGraph,
+               (CUstream handle, CUstreamCaptureMode mode, CUgraph graph_handle, CUgraphRecaptureCallback differs,
+                void *data),
+               (handle, mode, graph_handle, differs, data)) {
+    struct sim_graph *graph = graph_handle ? sim_handle_get(SIM_GRAPH, graph_handle) : NULL;
+    if (!graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = begin(handle, mode, graph, NULL);
+    if (result == CUDA_SUCCESS) {
+        graph->refs++;
+        while (graph->count)
+            sim_op_put(graph->nodes[--graph->count]);
+        LIST_FIRST(&sim.captures)->first = 0;
+    }
+    return result;
+}
+
 static void reach(struct sim_op *op) {
     for (; op && !op->mark; op = op->dep_count ? op->deps[0] : NULL) {
         op->mark = true;

@@ -94,11 +94,27 @@ SIM_API(0, 11040, cuGraphAddMemFreeNode,
 #if CUDA_VERSION >= 12030
 #undef cuGraphAddNode
 
+/* Of a batch of one. */
+static CUresult only_copy_of(const CUDA_MEMCPY_BATCH_NODE_PARAMS *p, struct sim_op **op) {
+    if (p->count != 1)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    const CUDA_MEMCPY3D only = {.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                .dstDevice = p->dsts[0],
+                                .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+                                .srcDevice = p->srcs[0],
+                                .WidthInBytes = p->sizes[0],
+                                .Height = 1,
+                                .Depth = 1};
+    return copy_of(&only, p->ctx, op);
+}
+
 static CUresult op_of(const CUgraphNodeParams *p, struct sim_op **op) {
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     if (p->type == CU_GRAPH_NODE_TYPE_MEMCPY)
         return copy_of(&p->memcpy.copyParams, p->memcpy.copyCtx, op);
+    if ((int)p->type == CU_GRAPH_NODE_TYPE_MEMCPY_BATCH)
+        return only_copy_of((const void *)&p->memcpy, op);
     if (p->type != CU_GRAPH_NODE_TYPE_MEMSET)
         return CUDA_ERROR_NOT_SUPPORTED;
     const CUDA_MEMSET_NODE_PARAMS fill = {.dst = p->memset.dst,
@@ -118,6 +134,15 @@ SIM_API(0, 12020, cuGraphAddNode,
 }
 
 SIM_API(0, 12030, cuGraphAddNode_v2,
+        (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count,
+         CUgraphNodeParams *p),
+        (out, graph, after, edges, count, p)) {
+    struct sim_op *op = NULL;
+    (void)edges;
+    return add(out, graph, after, count, op_of(p, &op), &op);
+}
+
+SIM_API(0, 13040, cuGraphAddNode_v3,
         (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count,
          CUgraphNodeParams *p),
         (out, graph, after, edges, count, p)) {
@@ -209,6 +234,27 @@ SIM_API(0, 10000, cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMS
     if (result == CUDA_SUCCESS)
         take(op, other);
     return result;
+}
+
+#undef cuGraphNodeSetParams
+static CUresult set_params(CUgraphNode node, const CUgraphNodeParams *p) {
+    struct sim_op *op, *other = NULL;
+    CUresult result = op_of(p, &other);
+    if (result == CUDA_SUCCESS && !(op = node_of(node, other->kind))) {
+        sim_op_put(other);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS)
+        take(op, other);
+    return result;
+}
+
+SIM_API(0, 12020, cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *p), (node, p)) {
+    return set_params(node, p);
+}
+
+SIM_API(0, 13040, cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams *p), (node, p)) {
+    return set_params(node, p);
 }
 
 static struct sim_op *executable(CUgraphExec handle, CUgraphNode node, enum sim_op_kind kind) {

@@ -22,6 +22,8 @@
 #include <stdio.h>
 #include <sys/queue.h>
 
+#include "../driver/younger.h"
+
 #define SIM_MAX_DEVICES 8
 #define SIM_EXPORT __attribute__((visibility("default")))
 

@@ -237,7 +237,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int
     return result;
 }
 
-SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn, void *arg), (handle, fn, arg)) {
+static CUresult host_function(CUstream handle, CUhostFn fn, void *arg) {
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
@@ -249,6 +249,15 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn,
     op->host.arg = arg;
     sim_op_enqueue(stream, op);
     return CUDA_SUCCESS;
+}
+
+SIM_STREAM_API(_ptsz, 0, 10000, cuLaunchHostFunc, (CUstream handle, CUhostFn fn, void *arg), (handle, fn, arg)) {
+    return host_function(handle, fn, arg);
+}
+
+SIM_STREAM_API(_ptsz, 0, 13010, cuLaunchHostFunc_v2, (CUstream handle, CUhostFn fn, void *arg, unsigned int sync),
+               (handle, fn, arg, sync)) {
+    return sync > 1 ? CUDA_ERROR_INVALID_VALUE : host_function(handle, fn, arg);
 }
 
 SIM_STREAM_API(_ptsz, 0, 5000, cuStreamAddCallback,

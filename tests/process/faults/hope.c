@@ -23,7 +23,8 @@ int main(void) {
     OK(cuDevicePrimaryCtxRetain(&c1, d1));
     OK(cuCtxSetCurrent(c0));
     OK(cuMemAllocManaged(&b, 1 << 20, 1));
-    CUmemAllocationProp pr = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAllocationProp pr = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemGenericAllocationHandle h;
     OK(cuMemGetInfo(&f, &tot));
     OK(cuMemCreate(&h, f / (2 << 20) * (2 << 20), &pr, 0));

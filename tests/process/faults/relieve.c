@@ -14,7 +14,8 @@ static void *later(void *x) {
 static int make(int k) {
     CUdeviceptr p;
     CUmemGenericAllocationHandle h;
-    CUmemAllocationProp pr = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAllocationProp pr = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     switch (k) {
     case 0: return cuMemCreate(&h, 40 << 20, &pr, 0);
     case 1: return cuMemAllocManaged(&p, 40 << 20, 1);

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/wait.h>
 
+#include "../../../src/driver/younger.h"
 #include "devices.h"
 
 enum { MIB = 1 << 20, SIDE = 1024, SLICE = 32 };
@@ -57,6 +58,9 @@ CUdeviceptr take(int device, bool async) {
 
 /* ---- copies ---- */
 
+/* The form of a call that means the per-thread stream. */
+#define PER_THREAD(call, suffix) ((__typeof__(&call))sim(#call suffix))
+
 /* One copy of SIZE bytes, by each call that can make it. `at`: the stream to use. */
 struct copy {
     CUdeviceptr dst, src;
@@ -97,37 +101,81 @@ static CUresult batch(const struct copy *c) {
     return cuMemcpyBatchAsync(dsts, srcs, sizes, 2, &attributes, &index, 1, c->at);
 }
 
-static CUresult batch_of_slices(const struct copy *c) {
-    CUDA_MEMCPY3D_BATCH_OP op = {
+static CUDA_MEMCPY3D_BATCH_OP batch_op(const struct copy *c) {
+    return (CUDA_MEMCPY3D_BATCH_OP){
         .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = c->src},
         .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = c->dst},
         .extent = {SIDE, SLICE, SIZE / SIDE / SLICE},
         .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
     };
+}
+
+static CUresult batch_of_slices(const struct copy *c) {
+    CUDA_MEMCPY3D_BATCH_OP op = batch_op(c);
 
     return cuMemcpy3DBatchAsync(1, &op, 0, c->at);
 }
 
-/* A node that is added to a graph, behind nodes that are there: a row, rows, and by the call for nodes of every kind.
- */
-static CUresult node(const struct copy *c, bool row, bool general) {
-    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
-    CUDA_MEMCPY3D *p = &params.memcpy.copyParams;
+static CUresult with_attributes(const struct copy *c) {
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
+    CUresult res = cuMemcpyWithAttributesAsync(c->dst, c->src, SIZE / 2, &attributes, c->at);
+
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    return res ? res : cuMemcpyWithAttributesAsync(c->dst + SIZE / 2, c->src + SIZE / 2, SIZE / 2, &attributes, NULL);
+}
+
+static CUresult slices_with_attributes(const struct copy *c) {
+    CUDA_MEMCPY3D_BATCH_OP op = batch_op(c);
+
+    return PER_THREAD(cuMemcpy3DWithAttributesAsync, "_ptsz")(&op, 0, c->at);
+}
+
+/* The calls that add a node: the one for copies, that for nodes of every kind, and the one of a younger driver, for one
+ * copy and for many. */
+enum call { COPIES, GENERAL, YOUNGER, BATCH };
+
+static CUresult add(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, enum call call, const CUDA_MEMCPY3D *p,
+                    CUcontext in) {
+    CUdeviceptr dst = p->dstDevice, src = p->srcDevice;
+    size_t size = p->WidthInBytes * p->Height, index = 0;
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+    const CUDA_MEMCPY_BATCH_NODE_PARAMS many = {.count = 1,
+                                                .dsts = &dst,
+                                                .srcs = &src,
+                                                .sizes = &size,
+                                                .attrs = &attributes,
+                                                .attrsIdxs = &index,
+                                                .numAttrs = 1,
+                                                .ctx = in};
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY, .memcpy.copyParams = *p};
+
+    if (call == COPIES)
+        return cuGraphAddMemcpyNode(node, graph, after, 2, p, in);
+    if (call == GENERAL)
+        return cuGraphAddNode(node, graph, after, NULL, 2, &params);
+    if (call == BATCH) {
+        params = (CUgraphNodeParams){.type = (CUgraphNodeType)CU_GRAPH_NODE_TYPE_MEMCPY_BATCH};
+        memcpy(&params.memcpy, &many, sizeof many);
+    }
+    return cuGraphAddNode_v3(node, graph, after, NULL, 2, &params);
+}
+
+/* A node that is added to a graph, behind nodes that are there: a row or rows. */
+static CUresult node(const struct copy *c, bool row, enum call call) {
+    CUDA_MEMCPY3D p = slices(c);
     CUgraphNodeType type;
     CUgraphNode first[2], made = NULL;
     CUgraph graph;
     CUgraphExec exec;
     size_t count = 0;
 
-    *p = slices(c);
-    p->WidthInBytes = row ? SIZE : SIDE;
-    p->Height = SIZE / p->WidthInBytes;
-    p->Depth = 1;
+    p.WidthInBytes = row ? SIZE : SIDE;
+    p.Height = SIZE / p.WidthInBytes;
+    p.Depth = 1;
     CHECK_OK(cuGraphCreate(&graph, 0));
     CHECK_OK(cuGraphAddEmptyNode(&first[0], graph, NULL, 0));
     CHECK_OK(cuGraphAddEmptyNode(&first[1], graph, NULL, 0));
-    CUresult res = general ? cuGraphAddNode(&made, graph, first, NULL, 2, &params)
-                           : cuGraphAddMemcpyNode(&made, graph, first, 2, p, row ? context[c->from] : context[c->to]);
+    CUresult res = add(&made, graph, first, call, &p, row ? context[c->from] : context[c->to]);
     CHECK(res || made);
     if (!res) {
         CHECK_OK(cuGraphNodeGetType(made, &type));
@@ -143,10 +191,7 @@ static CUresult node(const struct copy *c, bool row, bool general) {
     return res;
 }
 
-/* The form of a call that means the per-thread stream. */
-#define PER_THREAD(call, suffix) ((__typeof__(&call))sim(#call suffix))
-
-enum { WAYS = 21 };
+enum { WAYS = 25, NODES = 5 };
 
 static CUresult run(const struct copy *c, int way) {
     CUDA_MEMCPY2D area = rows(c);
@@ -171,16 +216,20 @@ static CUresult run(const struct copy *c, int way) {
     case 15: return ((__typeof__(&cuMemcpy3D))sim("cuMemcpy3D_v2_ptds"))(&space);
     case 16: return batch(c);
     case 17: return batch_of_slices(c);
-    case 18: return node(c, true, false);
-    case 19: return node(c, false, false);
-    case 20: return node(c, false, true);
+    case 18: return with_attributes(c);
+    case 19: return slices_with_attributes(c);
+    case 20: return node(c, true, COPIES);
+    case 21: return node(c, false, COPIES);
+    case 22: return node(c, false, GENERAL);
+    case 23: return node(c, false, YOUNGER);
+    case 24: return node(c, true, BATCH);
     default: return CUDA_ERROR_NOT_FOUND;
     }
 }
 
 /* The last ones put it into a graph, as which no copy is made between devices apart. */
 static int ways(void) {
-    return can_reach() ? WAYS : WAYS - 3;
+    return can_reach() ? WAYS : WAYS - NODES;
 }
 
 void check_bytes(CUdeviceptr ptr, unsigned char value) {

@@ -145,7 +145,8 @@ static void answers_errors_as_cuda_does(void) {
 
 /* The driver's own memory too: what we keep idle is given back when another's allocation fails. */
 static void gives_way_to_the_programs_own_handles(void) {
-    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemGenericAllocationHandle handle;
     CUdeviceptr ptr;
 
@@ -178,7 +179,7 @@ static void captures_are_left_to_cuda(void) {
 static void imports_physical_memory(void) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
     CUmemGenericAllocationHandle handle, imported;
     int fd;
 

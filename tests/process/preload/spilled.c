@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "../../../src/driver/younger.h"
 #include "guest.h"
 
 #include <cuda_runtime_api.h>
@@ -115,6 +116,15 @@ static CUresult batch_of_slices(const struct copy *c) {
     return cuMemcpy3DBatchAsync(2, ops, 0, stream);
 }
 
+static CUresult with_attributes(const struct copy *c, bool slices) {
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
+    CUDA_MEMCPY3D_BATCH_OP op = {.src = operand(c->src), .dst = operand(c->dst), .extent = {SIDE, SIDE, 1}};
+
+    op.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    return slices ? cuMemcpy3DWithAttributesAsync(&op, 0, stream)
+                  : cuMemcpyWithAttributesAsync(ptr(c->dst), ptr(c->src), SIZE, &attributes, stream);
+}
+
 static CUresult node(const struct copy *c) {
     CUDA_MEMCPY2D r = rows(c);
     CUDA_MEMCPY3D p = {.srcMemoryType = r.srcMemoryType,
@@ -181,7 +191,7 @@ static CUresult directed_now(const struct copy *c, bool per_thread) {
 }
 
 /* 0 to 3 for peers: the ends must be of contexts. */
-enum { WAYS = 19, PEERS = 4 };
+enum { WAYS = 21, PEERS = 4 };
 
 static CUresult run(const struct copy *c, int way) {
     CUDA_MEMCPY2D r = rows(c);
@@ -206,6 +216,8 @@ static CUresult run(const struct copy *c, int way) {
     case 15: return batch(c);
     case 16: return batch_of_slices(c);
     case 17: return node(c);
+    case 18: return with_attributes(c, false);
+    case 19: return with_attributes(c, true);
     default: return cuMemcpyAsync(ptr(c->dst), ptr(c->src), SIZE, CU_STREAM_PER_THREAD);
     }
 }

@@ -2,6 +2,7 @@
  * others. SPDX-License-Identifier: Apache-2.0 */
 #include <sys/wait.h>
 
+#include "../../../src/driver/younger.h"
 #include "state.h"
 
 /* ---- captures ---- */
@@ -36,27 +37,43 @@ static void *work_beside(void *arg) {
 }
 
 /*
- * A capture in each mode, of a stream of each kind; beside it a thread of each mode, or the capturing one
- * itself, allocates and frees in every way. The capture lives, its graph does what it should, and what was
- * freed comes back.
+ * A capture in each mode, begun in each way, of a stream of each kind; beside it a thread of each mode, or the
+ * capturing one itself, allocates and frees in every way. The capture lives, its graph does what it should, and what
+ * was freed comes back.
  */
+enum { BEGUN, INTO_A_GRAPH, ONCE_MORE, BEGINNINGS };
+
+static CUresult begin(CUstream stream, CUstreamCaptureMode mode, CUgraph *graph, int how) {
+    if (how == BEGUN)
+        return cuStreamBeginCapture(stream, mode);
+    CHECK_OK(cuGraphCreate(graph, 0));
+    return how == INTO_A_GRAPH ? cuStreamBeginCaptureToGraph(stream, *graph, NULL, NULL, 0, mode)
+                               : cuStreamBeginRecaptureToGraph(stream, mode, *graph, NULL, NULL);
+}
+
+static int beginnings(void) {
+    int version;
+    CHECK_OK(cuDriverGetVersion(&version));
+    return version >= 13030 ? BEGINNINGS : version >= 12030 ? ONCE_MORE : INTO_A_GRAPH;
+}
+
 static void captures_in_every_mode(void) {
     start();
     CUstream side = stream_new(CU_STREAM_NON_BLOCKING);
-    for (int i = 0; i < 3 * 2 * 4; i++) {
+    for (int i = 0; i < 3 * 2 * 4 * beginnings(); i++) {
         CUstreamCaptureMode mode = (CUstreamCaptureMode)(i % 3);
         CUstream stream = stream_new(i / 3 % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
-        int who = i / 6; /* a thread in mode 0, 1 or 2; 3: this one */
+        int who = i / 6 % 4; /* a thread in mode 0, 1 or 2; 3: this one */
         struct beside b = {.stream = side, .mode = (CUstreamCaptureMode)(who < 3 ? who : 0)};
         CUdeviceptr in, out;
-        CUgraph graph;
+        CUgraph graph = NULL;
         CUgraphExec exec;
         CUstreamCaptureStatus status;
 
         CHECK_OK(cuMemAlloc(&in, 3 * MIB));
         CHECK_OK(cuMemAlloc(&out, 3 * MIB));
         CHECK_OK(cuMemAlloc(&b.old, 4 * MIB));
-        CHECK_OK(cuStreamBeginCapture(stream, mode));
+        CHECK_OK(begin(stream, mode, &graph, i / 24));
         CHECK_OK(cuMemcpyDtoDAsync(out, in, 3 * MIB, stream));
         on_thread(who < 3, work_beside, &b);
         CHECK_OK(cuStreamIsCapturing(stream, &status));
