@@ -8,6 +8,9 @@
 
 #include "pool/parking.h"
 
+#include <stddef.h>
+#include <string.h>
+
 static struct vp_mempool *mempool_new(CUmemoryPool handle, CUdevice dev) {
     struct vp_mempool *mp = vp_slab_alloc(&vp_state.mempool_slab);
     if (!mp)
@@ -105,10 +108,16 @@ static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(C
     return mp;
 }
 
+/* What a younger CUDA may ask for there is not ours to give. */
+static bool is_plain(const CUmemPoolProps *props) {
+    static const char none[sizeof *props - offsetof(CUmemPoolProps, usage)];
+    return !props->maxSize && !memcmp(&props->usage, none, sizeof none);
+}
+
 bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
     bool ours = false;
     if (!props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
-        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->maxSize || props->usage || !vp_enter())
+        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !is_plain(props) || !vp_enter())
         return false;
     if (vp_state_pool(props->location.id))
         ours = mempool_new(pool, props->location.id) != NULL;

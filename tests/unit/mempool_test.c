@@ -225,6 +225,11 @@ Test(mempool, what_is_not_ours_goes_to_cuda) {
     cu_ok(cuMemPoolCreate(&pool, &small));
     cr_assert(!vp_api_pool_created(pool, &small), "so is one with a largest size");
     cu_ok(cuMemPoolDestroy(pool));
+    small.maxSize = 0;
+    small.reserved[sizeof small.reserved - 1] = 1;
+    cu_ok(cuMemPoolCreate(&pool, &small));
+    cr_assert(!vp_api_pool_created(pool, &small), "and one of a kind that only a younger CUDA knows");
+    cu_ok(cuMemPoolDestroy(pool));
     cu_ok(cuMemPoolCreate(&pool, &props));
     cr_assert(!vp_api_pool_created(pool, &props), "an exportable pool is CUDA's");
     cr_assert(vp_api_alloc_async(&ptr, 512, pool, 0) == VP_NOT_OURS);
