@@ -414,6 +414,7 @@
     X(ncclCommInitRankConfig, b, void **, int, vp_nccl_unique_id, int, void *) \
     X(ncclCommInitRankScalable, b, void **, int, int, int, vp_nccl_unique_id *, void *) \
     X(ncclCommInitAll, b, void **, int, const int *) \
+    X(ncclCommGrow, b, void *, int, const vp_nccl_unique_id *, int, void **, void *) \
     X(ncclCommRegister, registered(b, c), void *, void *, size_t, void **) \
     X(ncclCommWindowRegister, registered(b, c), void *, void *, size_t, void **, int)
 

@@ -515,6 +515,19 @@ static void makes_a_lone_communicator(void) {
     CHECK(init(&comm, 1, id, 0) == 10);
 }
 
+/* And to which others come later. */
+static void a_communicator_grows(void) {
+    void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *comm = NULL;
+    int (*grow)(void *, int, const struct unique_id *, int, void **, void *);
+    struct unique_id id = {"together"};
+
+    CHECK(nccl);
+    start();
+    grow = guest_symbol(nccl, "ncclCommGrow");
+    CHECK(grow(NULL, 2, &id, 1, &comm, NULL) == 21);
+    CHECK(strcmp(comm, "together") == 0);
+}
+
 /* A driver that looks up and calls its own functions gets no deeper than the door. */
 static void passes_on_to_a_driver_that_calls_itself(void) {
     CUdeviceptr ptr;
@@ -561,5 +574,5 @@ GUEST_MAIN(GUEST(serves_dlsym), GUEST(serves_cuGetProcAddress), GUEST(leads_the_
            GUEST(keeps_the_caller_of_RTLD_DEFAULT), GUEST(stays_in_when_dlsym_is_looked_up), GUEST(keeps_dlerror),
            GUEST(doors_without_a_driver_fail), GUEST(finds_nothing_without_cuda), GUEST(survives_dlclose),
            GUEST(may_be_opened_late), GUEST(keeps_two_runtimes_apart), GUEST(passes_nccl_on),
-           GUEST(makes_a_lone_communicator), GUEST(passes_on_to_a_driver_that_calls_itself),
-           GUEST(looks_up_in_many_threads))
+           GUEST(makes_a_lone_communicator), GUEST(a_communicator_grows),
+           GUEST(passes_on_to_a_driver_that_calls_itself), GUEST(looks_up_in_many_threads))

@@ -10,10 +10,17 @@ static struct unique_id last;
 
 int ncclCommInitRank(void **comm, int ranks, struct unique_id id, int rank);
 int ncclCommInitAll(void **comms, int devices, const int *list);
+int ncclCommGrow(void *comm, int ranks, const struct unique_id *id, int rank, void **grown, void *config);
 
 int ncclCommInitRank(void **comm, int ranks, struct unique_id id, int rank) {
     last = id;
     *comm = last.internal;
+    return ranks * 10 + rank;
+}
+
+int ncclCommGrow(void *comm, int ranks, const struct unique_id *id, int rank, void **grown, void *config) {
+    last = *id;
+    *grown = config ? comm : last.internal;
     return ranks * 10 + rank;
 }
 
