@@ -296,6 +296,32 @@ Test(throttle, waits_for_places_are_given_up_by_themselves) {
     fx_close();
 }
 
+/* What else is idle serves where the place of a size is pending; in vain waited for once, it is not again. */
+Test(throttle, a_place_that_was_waited_for_in_vain_is_not_again) {
+    CUdeviceptr half[4], between[4];
+    open_pool();
+    for (int i = 0; i < 4; i++) {
+        half[i] = alloc(BIG / 2, 2);
+        between[i] = alloc(32 * MiB, 2);
+    }
+    CUdeviceptr a = pending_block(BIG);
+    for (int i = 0; i < 4; i++)
+        fx_free(half[i], 2);
+    cu_ok(cuStreamSynchronize(fx.stream[2]));
+    CUdeviceptr b = alloc(BIG, 2);
+    cr_assert(b != a && pauses == 50 && fx.pool.mem.stats.waits_fruitless == 1);
+    fx_busy(2);
+    fx_free(b, 2);
+    CUdeviceptr c = alloc(BIG, 3);
+    cr_assert(c != a && c != b && pauses == 0, "%u pauses", pauses);
+    fx_free(c, 3);
+    for (int i = 0; i < 4; i++)
+        fx_free(between[i], 2);
+    fx_idle(1);
+    fx_idle(2);
+    fx_close();
+}
+
 static void third_gets_on(void) {
     if (pauses == 5)
         fx_idle(3);
