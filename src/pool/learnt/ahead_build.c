@@ -295,13 +295,6 @@ static void undo(const struct vp_driver *drv, const struct vp_ahead_batch *batch
         drv->cuMemRelease(batch->handles[i]);
 }
 
-/* Pages of bare segments: what lies there was nobody's. Whatever comes to wait for it elsewhere counts here. */
-static void mark_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    struct vp_bare *bare = pool->bare;
-    for (size_t page = vp_bare_page(bare, addr); page < vp_bare_page(bare, end - 1) + 1; page++)
-        atomic_fetch_or(&bare->pages[page].word, VP_PAGE_STALE);
-}
-
 /* Those that the memory was opened to meanwhile. */
 static bool agree(struct vp_memory *mem, const struct vp_ahead_batch *batch) {
     const uint64_t devices = mem->peers | mem->copiers | UINT64_C(1) << mem->device;
@@ -324,8 +317,6 @@ void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool b
     undo(mem->drv, batch, done);
     if (batch->bare) {
         const CUdeviceptr stop = batch->addr + batch->size * done;
-        if (done)
-            mark_bare(p->pool, batch->addr, stop);
         if (stop < p->way_end)
             vp_stitch_end(mem, stop, stop, p->way_end);
     }
