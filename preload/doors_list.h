@@ -71,7 +71,9 @@
     X(cuMemCreate, cuMemCreate, SIZED, memory_of(b, c), created(*a, b, c), CUmemGenericAllocationHandle *, size_t, \
       const CUmemAllocationProp *, unsigned long long) \
     X(cuMemRelease, cuMemRelease, FIRST, vp_api_other_released(a), CUmemGenericAllocationHandle) \
-    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, BY_HAND) \
+    X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, AROUND, \
+      b = (void *)vp_api_mapped_address((CUdeviceptr)b, 0), vp_api_other_retained(*a), CUmemGenericAllocationHandle *, \
+      void *) \
     X(cuMemMap, cuMemMap, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t, size_t, \
       CUmemGenericAllocationHandle, unsigned long long) \
     X(cuMemUnmap, cuMemUnmap, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t) \
@@ -93,8 +95,8 @@
     X(cuPointerGetAttribute, cuPointerGetAttribute, SERVED, asked(vp_api_pointer_attribute(a, b, c), &c), void *, \
       CUpointer_attribute, CUdeviceptr) \
     X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
-    X(cuPointerSetAttribute, cuPointerSetAttribute, FIRST, \
-      (vp_bare_pin(c, 0), c = vp_api_asked_address(c)), const void *, CUpointer_attribute, CUdeviceptr) \
+    X(cuPointerSetAttribute, cuPointerSetAttribute, SERVED, \
+      (vp_bare_pin(c, 0), asked(vp_api_sync_memops(a, b, c), &c)), const void *, CUpointer_attribute, CUdeviceptr) \
     X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, AROUND, \
       (vp_bare_pin(b, c), b = vp_api_shown_address(b, c)), vp_api_registered(b), void *, CUdeviceptr, size_t, \
       CUmemRangeHandleType, unsigned long long)

@@ -50,6 +50,8 @@
     X(cuDeviceGetName, (char *, int, CUdevice))                                                                                                                  \
     X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                                                                  \
     X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                                                                                                  \
+    X(cuCtxGetFlags, (unsigned int *))                                                                                                                  \
+    X(cuCtxSetFlags, (unsigned int))                                                                                                                  \
     X(cuCtxGetId, (CUcontext, unsigned long long *))                                                                                                                  \
     X(cuStreamQuery, (CUstream))                                                                                                                  \
     X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                                                  \

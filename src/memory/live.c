@@ -30,7 +30,7 @@ int vp_fit_take(struct vp_memory *mem, struct vp_fit fit, const struct vp_reques
 void vp_fit_go_live(struct vp_memory *mem, struct vp_region *r, const struct vp_request *req) {
     r->state = VP_LIVE;
     r->sync = !req->timeline;
-    r->exported = r->spilled = false;
+    r->exported = r->spilled = r->synced = false;
     r->asked = req->asked;
     r->serial = ++mem->serial;
     r->context = r->sync ? req->context : NULL; /* others outlive it */

@@ -72,6 +72,7 @@ struct vp_region {
     bool exported; /* live: another process may have it mapped */
     bool spilled;  /* live: some of it, its end, lies in the host's memory (spill.h) */
     bool bare;     /* live: a bare segment, found by its address, and in no space's list */
+    bool synced;   /* live: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
     bool blocks;   /* live: it is noted above that this block lies in the way of something */
     bool planned;  /* building: a plan's (pool/learnt/ahead.h), and nothing is made there yet */
     struct vp_space *space;

@@ -47,6 +47,8 @@ void vp_api_context_created(CUcontext handle, bool primary) {
     if (ctx) {
         ctx->primary |= primary;
         ctx->retains += primary;
+        if (vp_state.synced)
+            vp_sync_memops(ctx);
     }
     vp_leave();
 }

@@ -36,8 +36,8 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
 }
 
 /* The live block with this byte: what lies behind the last one that was asked for is nobody's. */
-static VP_LOCKED const struct vp_region *block_at(CUdeviceptr ptr, struct vp_pool **pool) {
-    const struct vp_region *r = vp_state_find_inside(ptr, pool);
+static VP_LOCKED struct vp_region *block_at(CUdeviceptr ptr, struct vp_pool **pool) {
+    struct vp_region *r = vp_state_find_inside(ptr, pool);
     return r && ptr - r->addr < r->asked ? r : NULL;
 }
 
@@ -138,7 +138,7 @@ static VP_LOCKED CUresult spilled_attribute(void *data, CUpointer_attribute attr
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = pool->mem.device; break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = 0; break;
     case CU_POINTER_ATTRIBUTE_MAPPED: *(int *)data = 1; break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = 0; break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(int *)data = r->sync && pool->mem.prop.allocFlags.gpuDirectRDMACapable;
         break;
@@ -179,6 +179,7 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
         /* Nothing but cuIpcGetMemHandle exports a block: its handles are the pool's. */
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; break;
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; break;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; break;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: served = access_flags(data, pool, r); break;
         /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -192,6 +193,37 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     }
     vp_leave();
     return served ? CUDA_SUCCESS : VP_NOT_OURS;
+}
+
+bool vp_sync_memops(const struct vp_context *ctx) {
+    const struct vp_driver *drv = &vp_state.drv;
+    unsigned flags;
+    const struct vp_entered entered = vp_context_enter(drv, ctx->handle);
+    const bool done = !entered.refused && drv->cuCtxGetFlags && drv->cuCtxSetFlags && !drv->cuCtxGetFlags(&flags) &&
+                      !drv->cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+    vp_context_leave(drv, entered);
+    return done;
+}
+
+CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    struct vp_pool *pool;
+    struct vp_context *ctx;
+    if (!on || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !vp_enter())
+        return VP_NOT_OURS;
+    struct vp_region *r = block_at(ptr, &pool);
+    const bool known = r || vp_import_at(ptr), is_new = known && *(const char *)on && !(r && r->synced);
+    bool done = known && !is_new;
+    if (is_new)
+        vp_list_each(ctx, &vp_state.timelines.contexts, link)
+            done |= !ctx->gone && !ctx->ending && !ctx->sick && vp_sync_memops(ctx);
+    if (done && r)
+        r->synced = *(const char *)on;
+    vp_state.synced |= done;
+    vp_leave();
+    /* Whoever sets it is about to show the memory to a network. */
+    if (done && is_new)
+        vp_api_registered(ptr);
+    return done ? CUDA_SUCCESS : VP_NOT_OURS;
 }
 
 bool vp_api_owns(CUdeviceptr ptr) {

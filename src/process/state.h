@@ -95,6 +95,7 @@ struct vp_state {
     struct vp_slab other_slab VP_GUARDED;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_bool ranks;                 /* an NCCL communicator of several ranks was made */
+    bool synced VP_GUARDED;            /* some block has SYNC_MEMOPS: all contexts have */
     uint64_t registered VP_GUARDED;    /* devices memory of which was registered with others, one bit each */
     uint64_t multicast VP_GUARDED;     /* or bound to a multicast object */
     struct vp_list imports VP_GUARDED; /* of vp_import.link: memory of other processes (ipc.h) */
@@ -187,6 +188,9 @@ struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) V
 uint64_t vp_peers_of(CUdevice dev) VP_LOCKED;
 /* The names of enum vp_passed. */
 extern const char *const vp_passed_names[VP_PASSED_COUNT];
+
+/* Has the driver let such calls wait in a context? See vp_api_sync_memops(). */
+bool vp_sync_memops(const struct vp_context *ctx) VP_LOCKED;
 
 static inline void vp_record(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
     if (atomic_load_explicit(&vp_state.recording, memory_order_relaxed))

@@ -105,6 +105,12 @@ static CUresult finish(struct sim_stream *stream, struct sim_op *op, bool wait) 
     return sim_op_wait_put(op);
 }
 
+/* Calls that touch this are over when they return, however the option says that such calls are. */
+static bool is_synced(const struct sim_context *context, uintptr_t at) {
+    const struct sim_block *block = sim_block_find(at);
+    return !sim.options.late_memset || context->flags & CU_CTX_SYNC_MEMOPS || (block && block->sync_memops);
+}
+
 static CUresult fill_op(const struct sim_context *context, CUdeviceptr dst, size_t pitch, uint32_t value,
                         unsigned element, size_t width, size_t height, struct sim_op **out) {
     if ((element != 1 && element != 2 && element != 4) || !width || !height || dst % element ||
@@ -130,8 +136,9 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned ele
     if (result != CUDA_SUCCESS || !width || !height)
         return result;
     result = fill_op(stream->context, dst, pitch, value, element, width, height, &op);
-    return result == CUDA_SUCCESS ? finish(stream, op, wait == WAIT || (wait == LATE && !sim.options.late_memset))
-                                  : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    return finish(stream, op, wait == WAIT || (wait == LATE && is_synced(stream->context, (uintptr_t)dst)));
 }
 
 struct area {
@@ -189,7 +196,8 @@ static CUresult copy(struct area dst, struct area src, size_t width, size_t heig
     if (result != CUDA_SUCCESS)
         return result;
     bool to_pageable = op->copy.to_host;
-    bool device_only = wait == WAIT && !op->copy.staged && !to_pageable && sim.options.late_memset;
+    bool device_only = wait == WAIT && !op->copy.staged && !to_pageable && !is_synced(stream->context, dst.at) &&
+                       !is_synced(stream->context, src.at);
     return finish(stream, op, (wait == WAIT && !device_only) || to_pageable);
 }
 

@@ -154,6 +154,7 @@ static struct sim_block *take_cached(struct sim_pool *pool, size_t bytes, const 
         block->on_list = false;
         block->range.end = block->range.start + bytes;
         block->id = ++sim.next_id;
+        block->sync_memops = false;
         sim_range_insert(&sim.blocks, &block->range);
         return block;
     }

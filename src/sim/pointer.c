@@ -60,7 +60,9 @@ static CUresult access_attribute(void *data, CUpointer_attribute which, const st
     const struct sim_mapping *mapping = place->mapping;
     bool native = block && block->kind == SIM_BLOCK_DEVICE;
     switch (which) {
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = block && block->kind == SIM_BLOCK_MANAGED; break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(unsigned *)data = block && (block->sync_memops || block->kind == SIM_BLOCK_MANAGED);
+        break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = native; break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         *(unsigned long long *)data = mapping ? mapping->handle->prop.requestedHandleTypes : 0;
@@ -158,10 +160,13 @@ SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
 
 SIM_API(SIM_SURE, 6000, cuPointerSetAttribute, (const void *value, CUpointer_attribute which, CUdeviceptr at),
         (value, which, at)) {
-    const struct place place = place_of(at);
-    if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || (!place.block && !place.mapping))
+    struct sim_block *block = sim_block_find((uintptr_t)at);
+    if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || (!block && !place_of(at).mapping))
         return CUDA_ERROR_INVALID_VALUE;
-    return place.mapping ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    if (!block)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    block->sync_memops = *(const char *)value != 0;
+    return CUDA_SUCCESS;
 }
 
 /* ---- sharing ---- */

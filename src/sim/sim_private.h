@@ -543,6 +543,7 @@ struct sim_block {
     uint64_t id;
     unsigned flags;
     bool on_list;
+    bool sync_memops;            /* calls on it that are to be over when they return are */
     bool freeing;                /* a stream-ordered free is queued */
     bool dead;                   /* graph memory outside its life */
     bool given;                  /* graph memory: a launch has allocated it, and nobody has freed it since */

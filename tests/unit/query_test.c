@@ -90,12 +90,53 @@ Test(query, a_stream_ordered_block_answers_as_cuMemAllocAsync_memory) {
     door_close();
 }
 
-/* What is announced and what the call then does must agree. */
-Test(query, what_is_not_announced_is_refused) {
-    unsigned on = 1;
-    door_open(SIM);
+static CUresult sync_memops(const void *on, CUdeviceptr ptr) {
+    CUresult res = vp_api_sync_memops(on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr);
+    return res == VP_NOT_OURS ? cuPointerSetAttribute(on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr) : res;
+}
+
+static int value_after_memset(CUdeviceptr ptr, unsigned char value) {
+    cu_ok(cuMemsetD8(ptr, value, 1));
+    return *(unsigned char *)ptr;
+}
+
+/* Open MPI, NVSHMEM over InfiniBand and GDRCopy go on only where it can be set. */
+Test(query, calls_on_a_block_are_over_when_they_return_where_that_is_set) {
+    const unsigned on = 1, off = 0;
+    unsigned set = 0;
+    CUcontext later;
+    door_open("capacity=64M,granularity=64K,lazy=100,memset=late");
+    CUdeviceptr ours = door_malloc(3 * MiB), other = door_malloc(MiB), ordered = door_take(MiB, 0);
+    cr_assert_neq(value_after_memset(ours, 1), 1);
+    cu_ok(sync_memops(&on, ours));
+    cu_ok(sync_memops(&on, ordered));
+    cr_assert_eq(value_after_memset(ours, 2), 2);
+    cu_ok(ask(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours + MiB));
+    cr_assert_eq(set, 1);
+    cu_ok(ask(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, other));
+    cr_assert_eq(set, 0);
+    cr_assert(vp_state.registered & 1, "a network has it now");
+    cu_ok(cuCtxCreate(&later, NULL, 0, 0));
+    vp_api_context_created(later, false);
+    cr_assert_eq(value_after_memset(ours, 3), 3);
+    cu_ok(sync_memops(&off, ours));
+    cu_ok(ask(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours));
+    cr_assert_eq(set, 0);
+    cu_ok(cuCtxDestroy(later));
+    cu_ok(door_free_async(ordered, 0));
+    cu_ok(door_free(other));
+    cu_ok(door_free(ours));
+    cr_assert_neq(sync_memops(&on, ours), CUDA_SUCCESS);
+    cr_assert_neq(vp_api_sync_memops(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours), CUDA_SUCCESS);
+    door_close();
+}
+
+/* Nothing is promised that does not hold. */
+Test(query, calls_cannot_be_made_to_wait_on_old_drivers) {
+    const unsigned on = 1;
+    door_open("capacity=64M,granularity=64K,lazy=0,driver=12000");
     CUdeviceptr ours = door_malloc(3 * MiB);
-    cr_assert_eq(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours), CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert_eq(sync_memops(&on, ours), CUDA_ERROR_NOT_SUPPORTED);
     cu_ok(door_free(ours));
     door_close();
 }

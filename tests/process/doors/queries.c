@@ -121,9 +121,6 @@ static void set_attribute(void) {
     if (i < 0)
         return;
     struct block *b = &world.blocks[i];
-    /* docs/limits.md: SYNC_MEMOPS cannot be set on pooled memory. */
-    if (b->kind == DEVICE || b->kind == ASYNC)
-        say_loose();
     say(" b%d kind %d", i, (int)b->kind);
     CALL(cuPointerSetAttribute, &on, one_in(4) ? (CUpointer_attribute)below(10) : CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
          b->at);
