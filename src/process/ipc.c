@@ -45,10 +45,15 @@ bool vp_ipc_alone(size_t size) {
     }
 }
 
+/* May others be shown what lies beside a block? MPI shows whatever is sent, and ends where it cannot. */
+static bool shows_all(void) {
+    return vp_options()->ipc == VP_IPC_SHARE || (vp_options()->ipc == VP_IPC_AUTO && vp_state.ranked);
+}
+
 int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) {
     if (!vp_state.drv.cuMemExportToShareableHandle)
         return -EOPNOTSUPP;
-    return vp_pool_export_check(pool, block, vp_options()->ipc == VP_IPC_SHARE);
+    return vp_pool_export_check(pool, block, shows_all());
 }
 
 CUuuid vp_ipc_uuid(CUdevice dev) {
@@ -242,7 +247,7 @@ static VP_LOCKED int give_out(struct vp_pool *pool, struct vp_region *block) {
     if (res)
         return res == CUDA_ERROR_OUT_OF_MEMORY || res == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EOPNOTSUPP;
     close(fd);
-    return vp_pool_export(pool, block, vp_options()->ipc == VP_IPC_SHARE);
+    return vp_pool_export(pool, block, shows_all());
 }
 
 CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
@@ -272,7 +277,7 @@ CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
         }
     }
     vp_leave();
-    if (res == CUDA_SUCCESS)
+    if (res != VP_NOT_OURS) /* what comes after one that was refused need not be */
         vp_api_coupled("memory shown to other processes");
     return res;
 }

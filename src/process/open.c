@@ -102,6 +102,7 @@ static void fill_hooks(void) {
 
 static void init(void) {
     struct vp_timelines *timelines = &vp_state.timelines;
+    char rank[16];
     vp_timelines_init(timelines, &vp_state.drv);
     timelines->arrived = vp_copies_arrived;
     timelines->closing = closing;
@@ -111,6 +112,8 @@ static void init(void) {
     vp_state.fills = vp_options()->zero || vp_options()->poison;
     vp_state.fast = !vp_options()->check && !vp_state.fills;
     vp_state.recording = vp_watch.wants_events();
+    if ((vp_state.ranked = vp_process_rank(rank, sizeof rank)))
+        vp_api_coupled("one of several ranks");
     vp_list_init(&vp_state.mempools);
     vp_list_init(&vp_state.imports);
     vp_list_init(&vp_state.peers);

@@ -174,75 +174,6 @@ static void survives_the_exporters_death(void) {
     CHECK(cuIpcOpenMemHandle(&none, handle, FLAG) == CUDA_ERROR_INVALID_HANDLE);
 }
 
-/* Only the block itself can be seen from outside. VPOOL_IPC tells what becomes of one that shares its handles. */
-static void stands_alone(void) {
-    struct remote remote = start();
-
-    begin();
-    CUdeviceptr before = allocate(3 * MIB, 8), mine = allocate(2 * MIB, 1), behind = allocate(3 * MIB, 9);
-    CUdeviceptr theirs = opened(&remote, exported(mine));
-    CHECK(value_at(&remote, theirs, 2 * MIB) == 1);
-    CHECK(value_at(&remote, theirs + 2 * MIB, 1) == -2 && value_at(&remote, theirs - 1, 1) == -2);
-    CHECK(value_at(&remote, theirs + 2 * MIB - 1, 2) == -2);
-    CHECK_OK(cuMemFree(before));
-    CHECK_OK(cuMemFree(behind));
-    end(&remote);
-}
-
-static void refuses_what_shares_its_handle(void) {
-    begin();
-    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
-    CHECK(mine / GRANULE == other / GRANULE);
-    check_refused(mine);
-    check_refused(other);
-    CHECK_OK(cuMemFree(other));
-    exported(mine);
-    /* What was free beside it is out of use. */
-    for (int i = 0; i < 100; i++)
-        CHECK(allocate(512, 3) / GRANULE != mine / GRANULE);
-}
-
-static void keeps_all_apart_when_told(void) {
-    struct remote remote = start();
-
-    begin();
-    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
-    CUdeviceptr theirs = opened(&remote, exported(mine)), too = opened(&remote, exported(other));
-    CHECK(value_at(&remote, theirs, 1000) == 1 && value_at(&remote, too, 1000) == 2);
-    CHECK(mine / GRANULE != other / GRANULE);
-    end(&remote);
-}
-
-static void shows_what_lies_beside_when_told(void) {
-    struct remote remote = start();
-
-    begin();
-    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
-    CHECK(mine / GRANULE == other / GRANULE);
-    CUdeviceptr theirs = opened(&remote, exported(other));
-    CHECK(value_at(&remote, theirs, 1000) == 2);
-    CHECK(value_at(&remote, theirs + mine - other, 1000) == 1);
-    /* Its bytes are nobody's as long as the other block holds them back. */
-    CHECK_OK(cuMemFree(other));
-    for (int i = 0; i < 100; i++)
-        allocate(1000, 3);
-    CHECK(value_at(&remote, theirs, 1000) == 2);
-    CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
-    CHECK_OK(cuMemFree(mine));
-    end(&remote);
-}
-
-/* Where IPC or a communicator is at work, blocks from 1 MiB on are apart, of whatever size. */
-static void keeps_large_blocks_apart_once_coupled(void) {
-    begin();
-    exported(allocate(2 * MIB, 1));
-    CUdeviceptr mine = allocate(MIB + 1000, 1), other = allocate(MIB + 1000, 2);
-    exported(mine);
-    exported(other);
-    CHECK_OK(cuMemFree(mine));
-    CHECK_OK(cuMemFree(other));
-}
-
 static void leaves_cudaMalloc_to_cuda_when_native(void) {
     CUipcMemHandle handle;
     CUdeviceptr theirs;
@@ -593,7 +524,8 @@ GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares
            GUEST(gives_each_allocation_its_handle), GUEST(never_reuses_what_was_exported),
            GUEST(survives_the_exporters_death), GUEST(stands_alone), GUEST(refuses_what_shares_its_handle),
            GUEST(keeps_all_apart_when_told), GUEST(shows_what_lies_beside_when_told),
-           GUEST(keeps_large_blocks_apart_once_coupled), GUEST(leaves_cudaMalloc_to_cuda_when_native),
+           GUEST(keeps_large_blocks_apart_once_coupled), GUEST(shares_whatever_is_sent_in_a_rank),
+           GUEST(keeps_large_blocks_apart_after_a_refusal), GUEST(leaves_cudaMalloc_to_cuda_when_native),
            GUEST(means_nothing_without_the_library), GUEST(bears_garbage), GUEST(bears_failing_calls),
            GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors), GUEST(leaves_no_socket_to_children),
            GUEST(opens_while_it_is_freed), GUEST(opens_each_others), GUEST(closes_after_the_work_on_it),

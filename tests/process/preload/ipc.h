@@ -70,3 +70,13 @@ CUdeviceptr allocate(size_t size, unsigned char value);
 CUipcMemHandle exported(CUdeviceptr ptr);
 void check_refused(CUdeviceptr ptr);
 bool same(const CUipcMemHandle *a, const CUipcMemHandle *b);
+
+/* ---- ipc_apart.c ---- */
+
+void stands_alone(void);
+void refuses_what_shares_its_handle(void);
+void keeps_all_apart_when_told(void);
+void shows_what_lies_beside_when_told(void);
+void keeps_large_blocks_apart_once_coupled(void);
+void shares_whatever_is_sent_in_a_rank(void);
+void keeps_large_blocks_apart_after_a_refusal(void);

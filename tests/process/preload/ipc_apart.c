@@ -1,0 +1,99 @@
+/* Guests that share memory by legacy IPC: what may lie beside it (VPOOL_IPC). */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ipc.h"
+
+/* Only the block itself can be seen from outside. VPOOL_IPC tells what becomes of one that shares its handles. */
+void stands_alone(void) {
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr before = allocate(3 * MIB, 8), mine = allocate(2 * MIB, 1), behind = allocate(3 * MIB, 9);
+    CUdeviceptr theirs = opened(&remote, exported(mine));
+    CHECK(value_at(&remote, theirs, 2 * MIB) == 1);
+    CHECK(value_at(&remote, theirs + 2 * MIB, 1) == -2 && value_at(&remote, theirs - 1, 1) == -2);
+    CHECK(value_at(&remote, theirs + 2 * MIB - 1, 2) == -2);
+    CHECK_OK(cuMemFree(before));
+    CHECK_OK(cuMemFree(behind));
+    end(&remote);
+}
+
+void refuses_what_shares_its_handle(void) {
+    begin();
+    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
+    CHECK(mine / GRANULE == other / GRANULE);
+    check_refused(mine);
+    check_refused(other);
+    CHECK_OK(cuMemFree(other));
+    exported(mine);
+    /* What was free beside it is out of use. */
+    for (int i = 0; i < 100; i++)
+        CHECK(allocate(512, 3) / GRANULE != mine / GRANULE);
+}
+
+void keeps_all_apart_when_told(void) {
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
+    CUdeviceptr theirs = opened(&remote, exported(mine)), too = opened(&remote, exported(other));
+    CHECK(value_at(&remote, theirs, 1000) == 1 && value_at(&remote, too, 1000) == 2);
+    CHECK(mine / GRANULE != other / GRANULE);
+    end(&remote);
+}
+
+void shows_what_lies_beside_when_told(void) {
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
+    CHECK(mine / GRANULE == other / GRANULE);
+    CUdeviceptr theirs = opened(&remote, exported(other));
+    CHECK(value_at(&remote, theirs, 1000) == 2);
+    CHECK(value_at(&remote, theirs + mine - other, 1000) == 1);
+    /* Its bytes are nobody's as long as the other block holds them back. */
+    CHECK_OK(cuMemFree(other));
+    for (int i = 0; i < 100; i++)
+        allocate(1000, 3);
+    CHECK(value_at(&remote, theirs, 1000) == 2);
+    CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+    CHECK_OK(cuMemFree(mine));
+    end(&remote);
+}
+
+static void export_large(void) {
+    CUdeviceptr mine = allocate(MIB + 1000, 1), other = allocate(MIB + 1000, 2);
+    exported(mine);
+    exported(other);
+    CHECK_OK(cuMemFree(mine));
+    CHECK_OK(cuMemFree(other));
+}
+
+/* Where IPC or a communicator is at work, blocks from 1 MiB on are apart, of whatever size. */
+void keeps_large_blocks_apart_once_coupled(void) {
+    begin();
+    exported(allocate(2 * MIB, 1));
+    export_large();
+}
+
+/* MPICH ends where memory cannot be shared; it asks for what a program sends, whatever else that has. */
+void shares_whatever_is_sent_in_a_rank(void) {
+    struct remote remote = start();
+
+    begin();
+    CUdeviceptr small = allocate(1000, 3), other = allocate(1000, 4);
+    CHECK(small / GRANULE == other / GRANULE);
+    export_large();
+    CUdeviceptr theirs = opened(&remote, exported(small));
+    CHECK(value_at(&remote, theirs, 1000) == 3);
+    CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
+    end(&remote);
+}
+
+/* Open MPI goes by way of the host then, and asks again. */
+void keeps_large_blocks_apart_after_a_refusal(void) {
+    begin();
+    CUdeviceptr first = allocate(MIB + 1000, 1), beside = allocate(MIB + 1000, 2);
+    check_refused(first);
+    check_refused(beside);
+    export_large();
+}
