@@ -38,9 +38,8 @@ static VP_LOCKED void ask_current(CUdevice dev) {
 void vp_mempool_open_device(CUdevice dev) {
     CUmemoryPool handle = NULL;
     const struct vp_driver *drv = &vp_state.drv;
-    if (!drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetDefaultMemPool(&handle, dev))
-        return;
-    struct vp_mempool *mp = mempool_new(handle, dev);
+    const bool none = !drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetDefaultMemPool(&handle, dev);
+    struct vp_mempool *mp = none ? NULL : mempool_new(handle, dev);
     if (!mp)
         return;
     mp->is_default = true;
@@ -108,18 +107,25 @@ static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(C
     return mp;
 }
 
-/* What a younger CUDA may ask for there is not ours to give. */
+/* Is it asked for nothing that is not ours to give, a younger CUDA's wishes included? RMM asks for memory that is fit for
+ * decompression wherever the driver knows of that, and few devices can. */
 static bool is_plain(const CUmemPoolProps *props) {
+    CUmemPoolProps rest = *props;
+    int algorithms = 0;
+    if (props->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS)
+        vp_state.drv.cuDeviceGetAttribute(&algorithms, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
+                                          props->location.id);
     static const char none[sizeof *props - offsetof(CUmemPoolProps, usage)];
-    return !props->maxSize && !memcmp(&props->usage, none, sizeof none);
+    rest.usage &= (unsigned short)~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
+    return !props->maxSize && !algorithms && !memcmp(&rest.usage, none, sizeof none);
 }
 
 bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
     bool ours = false;
     if (!props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
-        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !is_plain(props) || !vp_enter())
+        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !vp_enter())
         return false;
-    if (vp_state_pool(props->location.id))
+    if (is_plain(props) && vp_state_pool(props->location.id))
         ours = mempool_new(pool, props->location.id) != NULL;
     vp_leave();
     return ours;

@@ -112,17 +112,19 @@ static VP_LOCKED bool access_flags(unsigned *flags, const struct vp_pool *pool, 
     return true;
 }
 
-/* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
-static bool import_attribute(void *data, CUpointer_attribute attribute, const struct vp_import *import) {
+/* Where it lies and whose it is: to the driver, it is of a chunk and a reservation. */
+static bool described(void *data, CUpointer_attribute attribute, CUdeviceptr base, size_t size, uint64_t id,
+                      CUcontext context) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = import->ptr; return true;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = base; return true;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = import->asked; return true;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = size; return true;
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = IMPORT_ID_BASE + import->number; return true;
-    case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = import->context; return true;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = id; return true;
+    case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = context; return true;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = 0; return true;
+    /* Nothing but cuIpcGetMemHandle exports a block: its handles are the pool's. */
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; return true;
     default: return false;
     }
@@ -151,8 +153,28 @@ static VP_LOCKED CUresult spilled_attribute(void *data, CUpointer_attribute attr
     return CUDA_SUCCESS;
 }
 
+static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute, struct vp_pool *pool,
+                                      const struct vp_region *r) {
+    const struct vp_mempool *mp = r->owner;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; return true;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; return true;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; return true;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return access_flags(data, pool, r);
+    /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        if (!r->sync)
+            *(int *)data = 0;
+        return !r->sync;
+    default:
+        return described(data, attribute, r->addr, r->asked, BUFFER_ID_BASE + r->serial,
+                         r->sync ? r->context->handle : NULL);
+    }
+}
+
 CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct vp_pool *pool;
+    bool served = false;
     if (!data || !vp_enter())
         return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
@@ -160,39 +182,14 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     /* Under no block of its cache a bare segment may have nothing that the driver knows of. */
     const bool unknown = r && (r->spilled || (r->bare && vp_region_at(&pool->mem, ptr)->state != VP_BACKED));
     const CUresult spilled = unknown ? spilled_attribute(data, attribute, ptr, pool, r) : VP_NOT_OURS;
-    bool served = r || (import && import_attribute(data, attribute, import));
-    if (spilled != VP_NOT_OURS) {
-        vp_leave();
-        return spilled;
-    }
-    if (r) {
-        const struct vp_mempool *mp = r->owner;
-        switch (attribute) {
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = r->addr; break;
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = r->asked; break;
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = r->addr; break;
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = r->asked; break;
-        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = BUFFER_ID_BASE + r->serial; break;
-        case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = r->sync ? r->context->handle : NULL; break;
-        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; break;
-        /* Nothing but cuIpcGetMemHandle exports a block: its handles are the pool's. */
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; break;
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; break;
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; break;
-        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: served = access_flags(data, pool, r); break;
-        /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-            if (r->sync)
-                served = false;
-            else
-                *(int *)data = 0;
-            break;
-        default: served = false;
-        }
-    }
+    /* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
+    if (import)
+        served = described(data, attribute, import->ptr, import->asked, IMPORT_ID_BASE + import->number,
+                           import->context);
+    else if (r && spilled == VP_NOT_OURS)
+        served = block_attribute(data, attribute, pool, r);
     vp_leave();
-    return served ? CUDA_SUCCESS : VP_NOT_OURS;
+    return served ? CUDA_SUCCESS : spilled;
 }
 
 bool vp_sync_memops(const struct vp_context *ctx) {

@@ -212,6 +212,37 @@ Test(mempool, another_devices_pool) {
     door_close();
 }
 
+static CUresult with_an_engine(int *value, CUdevice_attribute which, CUdevice device) {
+    if (which != CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)
+        return cuDeviceGetAttribute(value, which, device);
+    *value = CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY;
+    return CUDA_SUCCESS;
+}
+
+/* RMM makes each of its pools so, from CUDA 12.8 on. */
+Test(mempool, a_pool_for_decompression_is_ours_where_no_engine_decompresses) {
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                                  .usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS};
+    CUmemPoolProps other = props;
+    CUmemoryPool pool;
+    CUdeviceptr ptr;
+    other.usage |= 0x40;
+    door_open(SIM);
+    cu_ok(cuMemPoolCreate(&pool, &props));
+    cr_assert(vp_api_pool_created(pool, &props));
+    cu_ok(alloc_from(&ptr, MiB, pool, 0));
+    cr_assert_eq(vp_sim_used_vmm(0), MiB);
+    cu_ok(door_free_async(ptr, 0));
+    pool_destroy(pool);
+    cu_ok(cuMemPoolCreate(&pool, &props));
+    cr_assert(!vp_api_pool_created(pool, &other), "nobody knows what that is for");
+    vp_state.drv.cuDeviceGetAttribute = with_an_engine;
+    cr_assert(!vp_api_pool_created(pool, &props));
+    cu_ok(cuMemPoolDestroy(pool));
+    door_close();
+}
+
 Test(mempool, what_is_not_ours_goes_to_cuda) {
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
