@@ -232,9 +232,9 @@ void vp_ipc_leave_to_parent(void) {
 static VP_LOCKED int give_out(struct vp_pool *pool, struct vp_region *block) {
     size_t offset;
     int fd, err;
-    vp_parking_flush(pool, VP_FLUSH_ALL);
-    if (block->exported)
+    if (block->exported) /* MPI asks for each message */
         return 0;
+    vp_parking_flush(pool, VP_FLUSH_ALL);
     /* Other processes map all of it. */
     if (block->bare && (err = vp_bare_pin_range(pool, block->addr, block->size)) < 0)
         return err;

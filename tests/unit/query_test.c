@@ -5,6 +5,7 @@
  */
 #include "fixture.h"
 
+#include "pool/parking.h"
 #include "process/bare.h"
 #include "process/state.h"
 
@@ -128,6 +129,21 @@ Test(query, calls_on_a_block_are_over_when_they_return_where_that_is_set) {
     cu_ok(door_free(ours));
     cr_assert_neq(sync_memops(&on, ours), CUDA_SUCCESS);
     cr_assert_neq(vp_api_sync_memops(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ours), CUDA_SUCCESS);
+    door_close();
+}
+
+/* Open MPI asks for the handle before each message: what streams have freed last is still at hand then. */
+Test(query, a_block_that_is_shown_again_leaves_the_caches_alone) {
+    CUipcMemHandle handle, again;
+    door_open(SIM);
+    CUdeviceptr ours = door_malloc(2 * MiB);
+    cu_ok(vp_api_ipc_get(&handle, ours));
+    cu_ok(door_free_async(door_take(3000, 0), 0));
+    cr_assert(vp_parking_holds(vp_state.pools[0]));
+    cu_ok(vp_api_ipc_get(&again, ours));
+    cr_assert(vp_parking_holds(vp_state.pools[0]));
+    cr_assert_arr_eq(&again, &handle, sizeof handle);
+    cu_ok(door_free(ours));
     door_close();
 }
 
