@@ -40,7 +40,8 @@ static atomic_bool stopped;
 bool vp_ipc_alone(size_t size) {
     switch (vp_options()->ipc) {
     case VP_IPC_ALONE: return true;
-    case VP_IPC_AUTO: return size >= ALONE_FROM && atomic_load_explicit(&vp_state.coupled, memory_order_relaxed);
+    case VP_IPC_AUTO:
+        return size >= ALONE_FROM && (vp_state.ranked || atomic_load_explicit(&vp_state.coupled, memory_order_relaxed));
     default: return false;
     }
 }

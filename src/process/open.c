@@ -112,8 +112,7 @@ static void init(void) {
     vp_state.fills = vp_options()->zero || vp_options()->poison;
     vp_state.fast = !vp_options()->check && !vp_state.fills;
     vp_state.recording = vp_watch.wants_events();
-    if ((vp_state.ranked = vp_process_rank(rank, sizeof rank)))
-        vp_api_coupled("one of several ranks");
+    vp_state.ranked = vp_process_rank(rank, sizeof rank);
     vp_list_init(&vp_state.mempools);
     vp_list_init(&vp_state.imports);
     vp_list_init(&vp_state.peers);
