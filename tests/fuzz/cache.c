@@ -206,13 +206,6 @@ static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     if (res == CUDA_ERROR_OUT_OF_MEMORY || (res && (armed || !vp_state.pools[device])))
         return false;
     must(res, "room for a block");
-    if (getenv("DBG")) {
-        const struct vp_bare *bb = vp_state.pools[device]->bare;
-        if (bb)
-            fprintf(stderr, "ROOM ok size %zu dev %d bounds %zx used %zx pressed %d counted %zu captures %d\n", b->size,
-                    device, (size_t)bb->bounds, (size_t)bb->used, bb->pressed, bb->counted,
-                    (int)vp_state.timelines.captures);
-    }
     if (!place(b, graph, how) && !(grow(b, graph, how, armed) && place(b, graph, how)))
         return false;
     const unsigned resets = cache.resets[device];
@@ -252,37 +245,6 @@ int cache_get(int stream, size_t size, int graph, unsigned how) {
         return -1;
     /* What lies there otherwise may be another's by now. */
     b.bad = vp_bare_lacking(vp_state.pools[run.streams[stream].device]->bare, b.at, b.size) > 0;
-    if (getenv("DBG") && b.bad && !armed) {
-        struct vp_pool *pp = vp_state.pools[run.streams[stream].device];
-        struct vp_bare *bb = pp->bare;
-        struct vp_chunk *c;
-        fprintf(stderr, "idle %zx ready %zx captures %d capturing %d base %llx gran %zu\n",
-                vp_bare_idle_pages(pp, false), vp_bare_idle_pages(pp, true), (int)pp->mem.timelines->captures,
-                run.capturing, (unsigned long long)bb->base, pp->mem.granularity);
-        vp_list_each(c, &pp->mem.chunks, link) {
-            bool used;
-            bool idle = vp_bare_is_idle(pp, c, &used);
-            struct vp_request r0 = {0};
-            if (idle)
-                fprintf(stderr, "chunk %llx size %zu idle %d used %d ready %d pinnedbits %x seg %p\n",
-                        (unsigned long long)c->current->addr, c->size, idle, used,
-                        vp_chunk_usable(&pp->mem, c, &r0, VP_USE_READY),
-                        c->current->addr - bb->base < bb->size
-                            ? vp_bare_words(bb, vp_bare_page(bb, c->current->addr),
-                                            vp_bare_page(bb, c->current->addr) + c->size / pp->mem.granularity)
-                            : 0,
-                        (void *)vp_bare_at(bb, c->current->addr));
-        }
-        vp_list_each(c, &pp->mem.spares, link)
-            fprintf(stderr, "spare %zu\n", c->size);
-        for (CUdeviceptr q = b.at / pp->mem.granularity * pp->mem.granularity; q < b.at + b.size;
-             q += pp->mem.granularity) {
-            struct vp_mapping *mm = vp_mapping_at(&pp->mem, q);
-            fprintf(stderr, "page %zx %llx word %x mapped %p size %zu current %d\n", vp_bare_page(bb, q),
-                    (unsigned long long)q, (unsigned)bb->pages[vp_bare_page(bb, q)].word, (void *)mm,
-                    mm ? mm->chunk->size : 0, mm ? mm->chunk->current == mm : 0);
-        }
-    }
     if (b.bad && !armed)
         fuzz_fail("%zu bytes at %#llx that there was room for have no memory", b.size, b.at);
     if (!b.bad && !cache.asleep && !(b.owner = owner_new(b.at, b.size)))
