@@ -107,8 +107,8 @@ static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(C
     return mp;
 }
 
-/* Is it asked for nothing that is not ours to give, a younger CUDA's wishes included? RMM asks for memory that is fit for
- * decompression wherever the driver knows of that, and few devices can. */
+/* Is it asked for nothing that is not ours to give, a younger CUDA's wishes included? RMM asks for memory that is fit
+ * for decompression wherever the driver knows of that, and few devices can. */
 static bool is_plain(const CUmemPoolProps *props) {
     CUmemPoolProps rest = *props;
     int algorithms = 0;

@@ -22,12 +22,9 @@ struct backing {
     bool pins;
 };
 
-/* Is a chunk that is mapped there known to be lost in vain, for a part of it: beyond its segment, or was it when memory
- * was nearly used up? */
-static bool in_vain(const struct vp_bare *bare, const struct vp_bare_segment *segment, const struct vp_mapping *m) {
-    const size_t first = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
-    return atomic_load_explicit(&bare->slots[first / VP_SLOT_PAGES].lossy, memory_order_relaxed) ||
-           vp_bare_addr(bare, first + pages) > vp_region_end(&segment->whole);
+/* Is a chunk that is mapped there lost in vain for a part, which lies beyond the segment? */
+static bool in_vain(const struct vp_bare_segment *segment, const struct vp_mapping *m) {
+    return m->addr + m->chunk->size > vp_region_end(&segment->whole);
 }
 
 /* As vp_backing_clear(); but what would go back to the device, and may not, stays, among the spares. What sleeps has
@@ -92,9 +89,9 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     /* What a block has it cannot let go of again in a capture: where there may be little more than it touches no chunk
      * is taken for a part. Nothing is waited for to spare what is merely lost. */
     const bool too_large = may_let_go(pool)
-                               ? is_worth(bare, more) && (vp_bare_tight(pool, more) ||
-                                                          (in_vain(bare, segment, m) && vp_bare_loses(pool, more) &&
-                                                           vp_mapping_over(&pool->mem, m)))
+                               ? is_worth(bare, more) &&
+                                     (vp_bare_tight(pool, more) || (in_vain(segment, m) && vp_bare_loses(pool, more) &&
+                                                                    vp_mapping_over(&pool->mem, m)))
                                : more && is_scarce(bare) && vp_mapping_over(&pool->mem, m);
     if (free && !too_large && !too_small) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
@@ -174,18 +171,15 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     struct vp_bare *bare = pool->bare;
     struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
     bool stays = false;
-    if (!m || m->chunk->asleep || !(vp_bare_tight(pool, 0) || (in_vain(bare, segment, m) && vp_bare_loses(pool, 0))))
+    if (!m || m->chunk->asleep || !(vp_bare_tight(pool, 0) || (in_vain(segment, m) && vp_bare_loses(pool, 0))))
         return false;
-    /* What cannot be replaced now is not to be looked at each time that the block comes. */
-    struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
-    atomic_store_explicit(&slot->lossy, false, memory_order_relaxed);
     if (!only_partly(bare, m, first, end))
         return false;
     size_t from = vp_bare_page(bare, m->addr), to = from + (m->chunk->size >> pool->mem.granularity_shift);
     from = from > first ? from : first;
     to = to < end ? to : end;
     vp_bare_count_used(bare, -vp_bare_pinned_in(bare, page));
-    slot->inside -= (unsigned char)(to - from);
+    bare->slots[page / VP_SLOT_PAGES].inside -= (unsigned char)(to - from);
     for (size_t p = from; p < to; p++)
         atomic_fetch_sub(&bare->pages[p].word, 1);
     if (vp_bare_let_go(pool, m)) {
@@ -203,7 +197,7 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     size_t single = 0;
     for (size_t p = from; p < to; p++)
         single += atomic_fetch_add(&bare->pages[p].word, 1) & VP_PAGE_BODY ? 0 : VP_BARE_SINGLE - 1;
-    slot->inside += (unsigned char)(to - from);
+    bare->slots[page / VP_SLOT_PAGES].inside += (unsigned char)(to - from);
     vp_bare_count_used(bare, vp_bare_pinned_in(bare, page) + single);
     return stays;
 }

@@ -107,8 +107,6 @@ struct vp_bare_slot {
     uint32_t rested, seq; /* as of a page: of what filled the slot */
     bool late;            /* that left it with no event noted */
     unsigned char inside; /* pages with blocks that do not fill it. Under the cache's lock */
-    /* A part of it was under no block, and yet held, when memory was nearly used up. */
-    _Atomic bool lossy;
 };
 
 /* A chunk that may be had. */
@@ -140,7 +138,6 @@ struct vp_bare {
     struct vp_bare_run *runs;  /* by page */
     size_t bytes;              /* of them all */
     _Atomic size_t waste_most; /* bytes lost in chunks before it may be too much */
-    _Atomic size_t loss_most;  /* before slots are looked at that were lossy when it mattered */
     struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
     struct vp_slab segment_slab;
     struct vp_bare_past past;
@@ -369,8 +366,8 @@ void *vp_bare_grow(void *list, size_t *room, size_t least, size_t size);
 bool vp_bare_know_idle(struct vp_pool *pool);
 /* Is it needed later? */
 bool vp_bare_better(const struct vp_bare_idle *a, const struct vp_bare_idle *b);
-/* Is no block in it? `*used`: some are. Neither: it is pinned. */
-bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used);
+/* Is no block in it, and is it pinned by nothing else? */
+bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk);
 /* Pages that are held, and that a block may have as they are, counted by a look at all; or those alone, work on which
  * is over by now. And is so much held as is said that may be used? */
 size_t vp_bare_idle_pages(const struct vp_pool *pool, bool ready);

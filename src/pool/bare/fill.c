@@ -29,8 +29,7 @@ struct filling {
 /* Is it free memory now, not taken, and ready for the stream? */
 static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
     const struct vp_bare *bare = f->pool->bare;
-    bool used;
-    if (chunk->mark == f->mark || !vp_bare_is_idle(f->pool, chunk, &used) ||
+    if (chunk->mark == f->mark || !vp_bare_is_idle(f->pool, chunk) ||
         (chunk->current->addr - bare->base < bare->size && !vp_bare_let_go(f->pool, chunk->current)))
         return false;
     bool ready = vp_chunk_usable(&f->pool->mem, chunk, &f->req, VP_USE_READY);
@@ -96,10 +95,9 @@ static int release_one(struct filling *f, unsigned kinds, bool promised) {
 /* The best chunk of that kind that is idle still; NULL: none. */
 static const struct vp_bare_idle *first_idle(const struct filling *f, enum vp_bare_kind kind) {
     struct vp_bare *bare = f->pool->bare;
-    bool used;
     for (; bare->idle[kind].next < bare->idle[kind].count; bare->idle[kind].next++) {
         const struct vp_bare_idle *one = &bare->idle[kind].list[bare->idle[kind].next];
-        if (one->chunk->mark != f->mark && vp_bare_is_idle(f->pool, one->chunk, &used))
+        if (one->chunk->mark != f->mark && vp_bare_is_idle(f->pool, one->chunk))
             return one;
     }
     return NULL;

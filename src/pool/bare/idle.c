@@ -19,8 +19,8 @@ enum { SPARE_SHARE = 72, SPARE_PAGES = 8 };
  * it is alive, in percent. */
 enum { WASTE_SHARE = 104, NEAR_WASTE_SHARE = 40, NEAR_PERCENT = 98 };
 
-/* Such a share of it is lost before a chunk is replaced that is known to be lost in vain: it reaches beyond the
- * segment, or was pinned for a part while as much was alive. */
+/* Such a share of it is lost before a chunk is replaced that is lost in vain for a part: it reaches beyond the segment.
+ */
 enum { LOSS_SHARE = 30 };
 
 /* Large blocks after which idle chunks are listed anew. */
@@ -35,10 +35,9 @@ size_t vp_bare_cap(const struct vp_pool *pool) {
     return pool->mem.stats.peak_live_bytes + share(pool, SPARE_SHARE);
 }
 
-bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *used) {
+bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk) {
     const struct vp_bare *bare = pool->bare;
     const CUdeviceptr addr = chunk->current->addr;
-    *used = false;
     if (chunk->asleep) /* what it had comes back for its blocks alone */
         return false;
     if (addr - bare->base >= bare->size) {
@@ -47,7 +46,6 @@ bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk, b
     }
     const size_t first = vp_bare_page(bare, addr);
     const uint32_t all = vp_bare_words(bare, first, first + vp_bare_pages(pool, chunk));
-    *used = all & VP_PAGE_USED;
     const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     return !(all & (VP_PAGE_USED | VP_PAGE_PINNED)) && !(all & VP_PAGE_BACKED && segment && segment->pinned);
 }
@@ -61,9 +59,8 @@ size_t vp_bare_idle_pages(const struct vp_pool *pool, bool ready) {
     const struct vp_request anyone = {0};
     const struct vp_chunk *chunk;
     size_t pages = 0;
-    bool used;
     vp_list_each(chunk, &pool->mem.chunks, link)
-        if (!chunk->exported && kind_of(pool, chunk) != VP_BARE_OTHERS && vp_bare_is_idle(pool, chunk, &used) &&
+        if (!chunk->exported && kind_of(pool, chunk) != VP_BARE_OTHERS && vp_bare_is_idle(pool, chunk) &&
             (!ready || vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY)))
             pages += vp_bare_count_of(vp_bare_pages(pool, chunk));
     vp_list_each(chunk, &pool->mem.spares, link)
@@ -197,17 +194,6 @@ void *vp_bare_grow(void *list, size_t *room, size_t least, size_t size) {
     return NULL;
 }
 
-/* A chunk in use, while memory is nearly used up: where a part of it is under no block, that will be remembered. */
-static void note_loss(const struct vp_pool *pool, const struct vp_chunk *chunk) {
-    const struct vp_bare *bare = pool->bare;
-    const size_t first = vp_bare_page(bare, chunk->current->addr), end = first + vp_bare_pages(pool, chunk);
-    bool lossy = false;
-    for (size_t p = first; p < end; p++)
-        lossy |= !(vp_bare_word(bare, p) & VP_PAGE_USED);
-    if (lossy)
-        atomic_store_explicit(&bare->slots[first / VP_SLOT_PAGES].lossy, true, memory_order_relaxed);
-}
-
 static bool list_idle(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
     struct vp_chunk *chunk;
@@ -218,21 +204,15 @@ static bool list_idle(struct vp_pool *pool) {
         if (!bare->idle[k].list)
             return false;
     }
-    const bool near = vp_bare_used_bytes(bare) > pool->mem.stats.peak_live_bytes / 100 * NEAR_PERCENT;
-    vp_list_each(chunk, &pool->mem.chunks, link) {
-        bool used;
-        if (vp_bare_is_idle(pool, chunk, &used) && !chunk->exported) {
+    vp_list_each(chunk, &pool->mem.chunks, link)
+        if (vp_bare_is_idle(pool, chunk) && !chunk->exported) {
             enum vp_bare_kind kind = kind_of(pool, chunk);
             bare->idle[kind].list[bare->idle[kind].count++] = describe(pool, chunk);
-        } else if (used && near && kind_of(pool, chunk) == VP_BARE_BODIES) {
-            note_loss(pool, chunk);
         }
-    }
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
         vp_sort(bare->idle[k].list, sizeof(struct vp_bare_idle), bare->idle[k].count, is_worse, NULL);
     const size_t most = share(pool, NEAR_WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
     atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
-    atomic_store(&bare->loss_most, share(pool, LOSS_SHARE));
     bare->idle_at = bare->past.now;
     bare->idle_releases = pool->mem.stats.calls.release;
     bare->idle_unready = false;

@@ -80,15 +80,6 @@ static bool much_lost(const struct vp_bare *bare) {
     return used > live + atomic_load_explicit(&bare->waste_most, memory_order_relaxed);
 }
 
-/* Is one of the slots at the ends of a block known to be lossy, and enough lost to have a look? */
-static bool lossy_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
-    if (!(x->head_shared && atomic_load_explicit(&bare->slots[x->head].lossy, memory_order_relaxed)) &&
-        !(x->tail_shared && atomic_load_explicit(&bare->slots[x->tail].lossy, memory_order_relaxed)))
-        return false;
-    return vp_bare_used_bytes(bare) > atomic_load_explicit(&bare->live, memory_order_relaxed) +
-                                          atomic_load_explicit(&bare->loss_most, memory_order_relaxed);
-}
-
 void vp_bare_count_used(struct vp_bare *bare, size_t pages) {
     atomic_store_explicit(&bare->used, atomic_load_explicit(&bare->used, memory_order_relaxed) + pages,
                           memory_order_relaxed);
@@ -244,7 +235,7 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
         note_use(bare, &x, run);
-        return all && !(around >= VP_BARE_WORTH_PAGES && (much_lost(bare) || lossy_around(bare, &x)));
+        return all && !(around >= VP_BARE_WORTH_PAGES && much_lost(bare));
     }
     return all;
 }
