@@ -48,6 +48,38 @@ Test(bare, blocks_that_never_come_are_waited_for_no_longer_than_one, .timeout = 
     door_close();
 }
 
+static uint64_t ms;
+static unsigned pauses;
+
+static uint64_t by_then(void) {
+    return ms * 1000000;
+}
+
+/* The next one is promised a block, in the place of the last one's that has not come. */
+static void refuse_one(uint64_t waited) {
+    struct vp_bare *bare = pool_of(0)->bare;
+    (void)waited;
+    ms += 30;
+    atomic_fetch_add(&bare->promises, ++pauses < 1000 ? 2 : 1);
+    atomic_fetch_add(&bare->lapsed, 1);
+}
+
+Test(bare, blocks_that_never_come_share_a_wait, .timeout = 60) {
+    door_open(SIM);
+    segment(32 * MiB, NULL);
+    struct vp_pool *pool = pool_of(0);
+    pool->config.now = by_then;
+    pool->config.pause = refuse_one;
+    ms = 1000;
+    atomic_store(&pool->bare->promised_to, 1);
+    atomic_store(&pool->bare->promises, 1);
+    cr_assert(vp_bare_await_block(pool));
+    cr_assert_leq(pauses, VP_BARE_BUSY_NS / 30000000 + 2, "%u pauses", pauses);
+    pool->config.now = vp_clock_ns;
+    pool->config.pause = NULL;
+    door_close();
+}
+
 /* ---- what goes back to the device between room and the block: another process has it at once ---- */
 
 static void *pause_device(void *unused) {
