@@ -194,3 +194,30 @@ Test(bare, what_is_let_go_of_for_a_block_that_lacks_memory_is_let_go_of_once, .t
     vp_sim_others(0, 0);
     door_close();
 }
+
+static size_t spare_pages(void) {
+    const struct vp_chunk *chunk;
+    size_t pages = 0;
+    vp_list_each(chunk, &pool_of(0)->mem.spares, link)
+        pages += chunk->size / PAGE;
+    return pages;
+}
+
+/* It may begin anywhere in a page, and reach into the next one. */
+Test(bare, a_small_block_has_room_for_both_its_ends) {
+    door_open("capacity=96M,granularity=64K,lazy=0,timeout=3000");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(32 * MiB, s), small = segment(2 * MiB, s);
+    use(seg, 24 * MiB, s);
+    for (CUdeviceptr at = seg + 24 * MiB; spare_pages() > 1; at += VP_SLOT_PAGES * PAGE)
+        use(at, PAGE, s);
+    for (size_t left = spare_pages(); left <= 2; left++) {
+        vp_sim_others(0, 96 * MiB - held() - (left - spare_pages()) * PAGE);
+        usleep(20000);
+        cr_assert_eq(vp_bare_room(0, PAGE, on(s)), left < 2 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS, "%zu", left);
+    }
+    use(small + PAGE / 2, PAGE, s);
+    cr_assert_eq(vp_bare_lacking(pool_of(0)->bare, small + PAGE / 2, PAGE), 0);
+    vp_sim_others(0, 0);
+    door_close();
+}
