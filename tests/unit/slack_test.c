@@ -287,6 +287,7 @@ Test(slack, known_sizes_in_no_order_are_no_rest) {
     shuffles(60 * WINDOW);
     cr_assert_lt(vp_slack_novelty(&fx.pool), 0.05);
     cr_assert_eq(vp_slack_percent(&fx.pool), PERCENT, "it is still dear");
+    cr_assert_lt(fx.pool.slack.still_windows, 32, "nor is it taken for one that repeats itself");
     repeats(60 * WINDOW / BLOCKS);
     cr_assert_eq(vp_slack_percent(&fx.pool), 0);
     cr_assert(vp_slack_roams(&fx.pool), "what is free goes on lying in one piece");
