@@ -147,9 +147,15 @@ void sim_ledger_put_away(struct sim_line *line) {
     memset(line->used, 0, sizeof(line->used));
 }
 
+/* What is left for this one and those that it shares the file with. */
+static uint64_t left_by_others(int device) {
+    const size_t others = ledger.others[device];
+    return others == VP_SIM_ALL ? sim.devices[device].used : sim.options.capacity - others;
+}
+
 bool sim_ledger_bring_back(struct sim_line *line) {
     for (int i = 0; i < SIM_MAX_DEVICES; i++)
-        if (line->kept[i] && sum(i) + line->kept[i] > sim.options.capacity - ledger.others[i])
+        if (line->kept[i] && sum(i) + line->kept[i] > left_by_others(i))
             return false;
     memcpy(line->used, line->kept, sizeof(line->used));
     return true;
@@ -158,7 +164,7 @@ bool sim_ledger_bring_back(struct sim_line *line) {
 /* ---- amounts ---- */
 
 bool sim_ledger_take(int device, size_t bytes) {
-    const uint64_t capacity = sim.options.capacity - ledger.others[device];
+    const uint64_t capacity = left_by_others(device);
     if (bytes > capacity || sim.devices[device].used > capacity - bytes)
         return false;
     if (!lock())
@@ -180,7 +186,7 @@ void sim_ledger_give(int device, size_t bytes) {
 }
 
 size_t sim_ledger_others(int device) {
-    uint64_t others = ledger.others[device];
+    uint64_t others = sim.options.capacity - left_by_others(device);
     if (!lock())
         return others;
     strike_out_the_dead();

@@ -63,7 +63,8 @@ unsigned long vp_sim_calls(const char *name);
  * that may fail. A negative nth means that call and all later ones; 0 forgets every rule of that name. */
 void vp_sim_fail(const char *name, long nth, CUresult result);
 
-/* Other processes have so much of a device now. */
+/* Other processes have so much of a device now; or all that is to be had, and at once whatever comes to be. */
+#define VP_SIM_ALL SIZE_MAX
 void vp_sim_others(int device, size_t bytes);
 
 /* Work queued on a held stream does not run. The handles 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD mean
