@@ -57,7 +57,8 @@ int vp_backing_clear(struct vp_memory *mem, struct vp_mapping *m) {
         struct vp_mapping *other = chunk->mappings;
         while (other == m)
             other = other->next;
-        if (!other)
+        /* What other processes were shown comes back nowhere. */
+        if (!other || chunk->exported)
             return vp_chunk_give_back(mem, chunk) ? 0 : -EAGAIN;
         if (vp_mapping_prepare(mem, &chunk, 1) < 0)
             return -ENOMEM;

@@ -27,12 +27,12 @@ static bool in_vain(const struct vp_bare_segment *segment, const struct vp_mappi
     return m->addr + m->chunk->size > vp_region_end(&segment->whole);
 }
 
-/* As vp_backing_clear(); but what would go back to the device, and may not, stays, among the spares. What sleeps has
- * nothing to stay with, and counts for nothing. */
+/* As vp_backing_clear(); but what would go back to the device, and may not, stays, among the spares. What sleeps, or
+ * was shown to other processes, counts for nothing: the one has nothing to stay with, the other must not. */
 static int clear(struct vp_pool *pool, struct vp_mapping *m) {
     struct vp_chunk *chunk = m->chunk;
     const size_t pages = vp_bare_pages(pool, chunk);
-    const bool goes = chunk->current == m && !chunk->mappings->next && !chunk->asleep;
+    const bool goes = chunk->current == m && !chunk->mappings->next && !chunk->asleep && !chunk->exported;
     if (goes && !vp_bare_may_go(pool, pages)) {
         if (!vp_mapping_over(&pool->mem, m) || vp_mapping_unmap(&pool->mem, m) < 0)
             return -EAGAIN;

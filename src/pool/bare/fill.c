@@ -331,6 +331,8 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
         return -ENOMEM;
     vp_bare_count(pool);
     vp_bare_count_anew(bare);
+    if (pressed)
+        vp_exports_settle(pool);
     const size_t fresh = creatable(pool) >> shift, counted = fresh / DEVICE_SHARE, sure = fresh - counted;
     struct room room = {.there = vp_bare_less(atomic_load(&bare->bounds), atomic_load(&bare->used)),
                         .bodies = size >> shift >= VP_SLOT_PAGES};
