@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
+#include "base/cancel.h"
+
 #include <errno.h>
 
 static int attribute(const struct vp_memory *mem, CUdevice_attribute which) {
@@ -89,4 +91,21 @@ size_t vp_memory_metadata(const struct vp_memory *mem) {
     for (size_t i = 0; i < sizeof slabs / sizeof *slabs; i++)
         bytes += slabs[i]->bytes;
     return bytes;
+}
+
+size_t vp_memory_device_free(const struct vp_memory *mem) {
+    const struct vp_driver *drv = mem->drv;
+    size_t free_bytes = 0, total = 0, held = mem->stats.held_bytes;
+    CUdevice current;
+    vp_cancel_hold();
+    const struct vp_context *ctx = drv->cuCtxGetDevice(&current) || current != mem->device
+                                       ? vp_context_on(mem->timelines, mem->device)
+                                       : NULL;
+    const struct vp_entered entered = vp_context_enter(drv, ctx ? ctx->handle : NULL);
+    if (entered.refused || drv->cuMemGetInfo_v2(&free_bytes, &total))
+        free_bytes = 0;
+    vp_context_leave(drv, entered);
+    if (mem->limit && free_bytes > (mem->limit > held ? mem->limit - held : 0))
+        free_bytes = mem->limit > held ? mem->limit - held : 0;
+    return free_bytes;
 }

@@ -303,6 +303,8 @@ void vp_memory_finish(struct vp_memory *mem, bool driver) __attribute__((cold));
 bool vp_memory_check(const struct vp_memory *mem, FILE *out);
 /* Says so on `out`, if not NULL, for whoever has found one. */
 void vp_memory_breach(FILE *out, const char *what, const struct vp_region *r);
+/* What cuMemGetInfo calls free on the device, whichever is current, as far as the limit lets us have it. */
+size_t vp_memory_device_free(const struct vp_memory *mem);
 /* Bytes of our own memory that describe it. */
 size_t vp_memory_metadata(const struct vp_memory *mem);
 /* Some points were met by other means than vp_fit_refresh() (somebody else asked, a context ended): files the free

@@ -16,7 +16,7 @@ enum { ROUNDING = 32 << 20 };
 
 /* How much of the device's memory a request of so many bytes lacks; 0: it is no lack of memory. */
 static VP_LOCKED size_t lack_of(struct vp_pool *pool, size_t size) {
-    const size_t free_bytes = vp_wait_device_free(pool), idle = vp_pool_idle(pool);
+    const size_t free_bytes = vp_memory_device_free(&pool->mem), idle = vp_pool_idle(pool);
     size = vp_round_up(size, pool->mem.granularity);
     if (size <= free_bytes)
         return 0;
@@ -44,7 +44,7 @@ struct asked {
  * that already, half of what it has, and a little; never beyond the limit. */
 static VP_LOCKED size_t worth_asking(const struct vp_pool *pool, size_t lack, const struct asked *last) {
     const size_t held = pool->mem.stats.held_bytes, peak = pool->mem.stats.peak_held_bytes, limit = pool->mem.limit;
-    const size_t there = vp_wait_device_free(pool), more = peak - held > held / 16 ? peak - held : held / 2;
+    const size_t there = vp_memory_device_free(&pool->mem), more = peak - held > held / 16 ? peak - held : held / 2;
     size_t want = lack + held / 16 + more;
     if (last->had_all && want < 2 * last->want)
         want = 2 * last->want;
@@ -67,12 +67,12 @@ bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
     if (!lack || !memcmp(&uuid, &none, sizeof uuid))
         return !lack && first;
     /* What another process gives up by its end, say, is no loan, and will do. */
-    for (const size_t before = vp_wait_device_free(pool);;) {
+    for (const size_t before = vp_memory_device_free(&pool->mem);;) {
         const uint64_t now = vp_clock_ns();
         const bool is_new = !last.when || now - last.when >= ASK_EVERY_NS, asks = is_new || last.sufficed;
         enum vp_lend_some some;
         if (now - *begin > BORROW_NS)
-            return vp_wait_device_free(pool) > before;
+            return vp_memory_device_free(&pool->mem) > before;
         if (is_new)
             last.had_all = false;
         const uint64_t want = asks ? worth_asking(pool, lack, &last) : 0;
@@ -88,6 +88,6 @@ bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
                                   got + ROUNDING >= lack};
         pool->mem.stats.loans_asked += some && asks;
         if (got || some != VP_LEND_LATER || atomic_load(&vp_state.timelines.captures))
-            return got > 0 || vp_wait_device_free(pool) > before || (first && !lack_of(pool, size));
+            return got > 0 || vp_memory_device_free(&pool->mem) > before || (first && !lack_of(pool, size));
     }
 }

@@ -64,7 +64,7 @@ bool vp_spill_is_due(struct vp_pool *pool, size_t asked) {
     const size_t wanted = asked + kept_of(pool);
     if (idle >= wanted)
         return false;
-    const size_t all = idle + vp_wait_device_free(pool);
+    const size_t all = idle + vp_memory_device_free(&pool->mem);
     return asked <= all && wanted > all;
 }
 
@@ -77,7 +77,7 @@ static VP_LOCKED struct vp_spill_room room_of(struct vp_pool *pool, size_t asked
     const size_t kept = kept_of(pool);
     struct vp_spill_room room = {.host = rest < host ? rest : host};
     if (!forced(asked)) {
-        room.fresh = vp_wait_device_free(pool);
+        room.fresh = vp_memory_device_free(&pool->mem);
         const size_t all = room.fresh + vp_pool_idle(pool);
         room.device = all > kept && !vp_bare_lacks(pool) ? all - kept : 0;
         if (!last && room.host > kept)

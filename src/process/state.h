@@ -217,8 +217,6 @@ static const uint64_t VP_QUARANTINE_WAIT_NS = 100000000;
 void vp_wait_pause(uint64_t waited_ns) VP_LOCKED;
 /* True if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
 bool vp_wait_event(struct vp_event *ev) VP_LOCKED __attribute__((cold));
-/* What cuMemGetInfo calls free on the pool's device, as far as a limit lets the pool have it. */
-size_t vp_wait_device_free(const struct vp_pool *pool) VP_LOCKED;
 /* Could the request not be met even if everything pending came free? */
 bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
 /*

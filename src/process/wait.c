@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
-#include "base/cancel.h"
 #include "base/clock.h"
 
 #include <sched.h>
@@ -87,32 +86,10 @@ bool vp_wait_event(struct vp_event *ev) {
     return res == CUDA_SUCCESS;
 }
 
-/* cuMemGetInfo of that device, whichever is current. */
-static VP_LOCKED CUresult mem_info(CUdevice dev, size_t *free_bytes, size_t *total) {
-    CUdevice current;
-    vp_cancel_hold();
-    const struct vp_context *ctx = vp_state.drv.cuCtxGetDevice(&current) || current != dev
-                                       ? vp_context_on(&vp_state.timelines, dev)
-                                       : NULL;
-    const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
-    const CUresult res = entered.refused ? entered.refused : vp_state.drv.cuMemGetInfo_v2(free_bytes, total);
-    vp_context_leave(&vp_state.drv, entered);
-    return res;
-}
-
-size_t vp_wait_device_free(const struct vp_pool *pool) {
-    size_t free_bytes = 0, total = 0;
-    mem_info(pool->mem.device, &free_bytes, &total);
-    size_t limit = pool->mem.limit, held = pool->mem.stats.held_bytes;
-    if (limit && free_bytes > (limit > held ? limit - held : 0))
-        free_bytes = limit > held ? limit - held : 0;
-    return free_bytes;
-}
-
 bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) {
     if (vp_list_empty(&vp_state.timelines.pending))
         return true;
-    size_t free_bytes = vp_wait_device_free(pool);
+    size_t free_bytes = vp_memory_device_free(&pool->mem);
     return size > free_bytes + vp_pool_idle(pool);
 }
 

@@ -238,6 +238,24 @@ Test(bare, what_a_block_waits_for_others_do_not_take, .timeout = 60) {
     let_it_have_its_memory(thread);
 }
 
+/* The device is asked that the block is on, whichever is current where somebody else allocates. */
+Test(bare, what_a_block_waits_for_is_not_taken_while_another_device_is_current) {
+    CUdeviceptr other, seg;
+    CUcontext first = door_open("capacity=96M,granularity=64K,lazy=0,timeout=3000,devices=2");
+    cu_ok(cuCtxSetCurrent(door_context(1)));
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(vp_bare_segment(&seg, 64 * MiB, on(s)));
+    cu_ok(vp_bare_room(1, MiB, on(s)));
+    cr_assert(vp_bare_used(seg, MiB, on(s)));
+    vp_sim_others(1, 96 * MiB - vp_sim_used_vmm(1) - 20 * MiB);
+    cu_ok(cuCtxSetCurrent(first));
+    pool_of(1)->bare->owed = 18 * MiB / PAGE; /* as it waits */
+    cr_assert_eq(door_alloc_async(&other, 16 * MiB, NULL, s), CUDA_ERROR_OUT_OF_MEMORY);
+    pool_of(1)->bare->owed = 0;
+    cu_ok(door_alloc_async(&other, 16 * MiB, NULL, s));
+    door_close();
+}
+
 static uint64_t clock_at_leisure(void) {
     return vp_clock_ns() / 100;
 }

@@ -229,21 +229,10 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
 
 /* ---- room ---- */
 
-/* What the device would still give. */
-static size_t creatable(const struct vp_pool *pool) {
-    const struct vp_memory *mem = &pool->mem;
-    size_t free_bytes = 0, total = 0, held = mem->stats.held_bytes;
-    if (mem->drv->cuMemGetInfo_v2(&free_bytes, &total))
-        free_bytes = 0;
-    if (mem->limit && free_bytes > (mem->limit > held ? mem->limit - held : 0))
-        free_bytes = mem->limit > held ? mem->limit - held : 0;
-    return free_bytes;
-}
-
 bool vp_bare_leaves(const struct vp_pool *pool, size_t bytes) {
-    return !vp_bare_lacks(pool) ||
-           (vp_bare_all_of(vp_bare_idle_pages(pool, false)) << pool->mem.granularity_shift) + creatable(pool) >=
-               (pool->bare->owed << pool->mem.granularity_shift) + bytes;
+    return !vp_bare_lacks(pool) || (vp_bare_all_of(vp_bare_idle_pages(pool, false)) << pool->mem.granularity_shift) +
+                                           vp_memory_device_free(&pool->mem) >=
+                                       (pool->bare->owed << pool->mem.granularity_shift) + bytes;
 }
 
 /*
@@ -333,7 +322,8 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     vp_bare_count_anew(bare);
     if (pressed)
         vp_exports_settle(pool);
-    const size_t fresh = creatable(pool) >> shift, counted = fresh / DEVICE_SHARE, sure = fresh - counted;
+    const size_t fresh = vp_memory_device_free(&pool->mem) >> shift, counted = fresh / DEVICE_SHARE,
+                 sure = fresh - counted;
     struct room room = {.there = vp_bare_less(atomic_load(&bare->bounds), atomic_load(&bare->used)),
                         .bodies = size >> shift >= VP_SLOT_PAGES};
     size_t least = size < need << shift ? vp_bare_touched(bare, size) : need;
