@@ -122,6 +122,23 @@ Test(bare, one_that_stays_in_a_graphs_segment_has_memory_too) {
     set_back(true, false);
 }
 
+/* However many they are. */
+Test(bare, each_that_stays_has_memory_when_those_that_go_are_gone) {
+    enum { MANY = 300 };
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr dead = segment(200 * MiB, s), stay = dead + 96 * MiB;
+    told(dead, 95 * MiB);
+    for (size_t i = 0; i < MANY; i++)
+        told(stay + i * PAGE, PAGE);
+    gone(dead, 95 * MiB);
+    cr_assert(!vp_bare_lacking(pool_of(0)->bare, stay, MANY * PAGE));
+    cu_ok(cuMemsetD8Async(stay, 1, MANY * PAGE, s));
+    cu_ok(vp_bare_room(0, MiB, on(s)));
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    door_close();
+}
+
 /* ---- and keeps its bytes ---- */
 
 static CUcontext made_current;

@@ -71,14 +71,18 @@ void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
 
 void vp_bare_unasked_retry(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
+    size_t least = SIZE_MAX; /* pages that there were not */
     for (unsigned i = 0; i < bare->unasked_count; i++) {
         struct vp_bare_unasked *block = &bare->unasked[i];
         if (!vp_bare_at(bare, block->addr))
             continue;
         const struct vp_bare_extent x = vp_bare_extent(bare, block->addr, block->size);
-        if (block->lacks)
-            block->lacks = vp_bare_back_waiting(pool, block->addr, block->size) == -ENOMEM;
-        else
+        const size_t lacking = block->lacks ? vp_bare_lacking(bare, block->addr, block->size) : 0;
+        if (!block->lacks)
             vp_bare_let_go_all(pool, x.first, x.end);
+        else if (lacking < least)
+            block->lacks = lacking && vp_bare_back_waiting(pool, block->addr, block->size) == -ENOMEM;
+        if (block->lacks && lacking < least)
+            least = lacking;
     }
 }
