@@ -150,14 +150,18 @@ static size_t size_at_most(size_t size) {
     return size < SIZE_MAX - more ? size + more : size;
 }
 
-static void note_unsplit(size_t asked, size_t given) {
-    size_t more = given - asked;
-    if (more <= LEFT_MOST || asked < LEFT_MOST)
+/* PyTorch lets max_split_size be no less. */
+static const size_t UNSPLIT_LEAST = (size_t)20 << 20;
+
+/* What has no such reason is of a pool that splits none, or a piece before the block (allocateWithAddress): other
+ * blocks are not alike. */
+static void note_unsplit(CUdeviceptr ptr, size_t asked, size_t given) {
+    if (given - asked <= LEFT_MOST)
         return;
-    if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed))
+    if (asked < UNSPLIT_LEAST || given - asked > atomic_load_explicit(&unsplit_more, memory_order_relaxed))
+        vp_bare_unsplit(ptr, given);
+    else if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed))
         atomic_store_explicit(&unsplit_least, asked, memory_order_relaxed);
-    if (more > atomic_load_explicit(&unsplit_more, memory_order_relaxed))
-        atomic_store_explicit(&unsplit_more, more, memory_order_relaxed);
 }
 
 /* Not back if there is no memory to be had; but without a place for the block the cache finds that out as ever. */
@@ -284,7 +288,7 @@ static void reported(CUdeviceptr ptr, int64_t change, int device, const char *fr
         if (said.early && said.frame)
             failed(device);
         if (said.frame)
-            note_unsplit(said.size, (size_t)change);
+            note_unsplit(ptr, said.size, (size_t)change);
         said.early = false;
         said.frame = NULL;
         said.size = 0;

@@ -227,9 +227,33 @@ static __attribute__((noinline)) CUresult room_locked(CUdevice dev, size_t size,
     return res;
 }
 
+void vp_bare_unsplit(CUdeviceptr ptr, size_t size) {
+    struct vp_bare *bare = bare_of(ptr);
+    struct vp_bare_segment *segment = bare ? segment_of(bare, ptr, size) : NULL;
+    const size_t page = bare ? bare->pool->mem.granularity : 1;
+    if (segment && segment->whole.addr == ptr && vp_round_up(size, page) == segment->whole.size)
+        segment->unsplit = bare->unsplit = true;
+}
+
+/* What a block may have that takes all of an unused segment. PyTorch alone holds as much there. */
+static __attribute__((cold)) size_t size_at_most(const struct vp_bare *bare, size_t size,
+                                                 struct vp_bare_stream stream) {
+    const struct vp_bare_segment *segment;
+    if (!vp_enter_briefly())
+        return size;
+    vp_list_each(segment, &bare->segments, link)
+        if (segment->unsplit && !segment->live && (!stream.known || stream.handle == segment->handle) &&
+            segment->whole.size > size)
+            size = segment->whole.size;
+    vp_leave();
+    return size;
+}
+
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
     struct vp_bare *bare = bare_on(dev);
     if (bare) {
+        if (__builtin_expect(bare->unsplit, false))
+            size = size_at_most(bare, size, stream);
         if (__builtin_expect(bare->unasked_count, 0))
             forget_unasked(bare);
         vp_bare_promise(bare);

@@ -41,6 +41,10 @@ bool vp_bare_is_crowded(CUdevice dev, size_t size);
  */
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream);
 
+/* A block has come that is much larger than what room was made for. If it is all of its segment, so may the next be
+ * there, whatever is asked for: from then on there must be room for that. */
+void vp_bare_unsplit(CUdeviceptr ptr, size_t size);
+
 /* Where room was refused: may the cache have a place without memory for the block all the same, or come to have one
  * before it asks for a segment, as it collects what other processes were shown? */
 bool vp_bare_may_place(CUdevice dev, size_t size);

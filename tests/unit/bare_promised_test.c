@@ -424,3 +424,25 @@ Test(bare, on_a_full_device_room_that_is_known_costs_no_call) {
     use(seg + 61 * MiB, 2 * MiB, s);
     door_close();
 }
+
+/* ---- blocks of pools that split none ---- */
+
+/* Whatever is asked for, what comes may be all of a segment that is not in use. */
+Test(bare, room_is_for_all_of_a_segment_that_is_not_split) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr seg = segment(60 * MiB, s), split = segment(96 * MiB, s);
+    use(seg, 60 * MiB, s);
+    vp_bare_unsplit(seg, 60 * MiB);
+    use(split, 30 * MiB, s); /* beside a block that is there, any */
+    vp_bare_unsplit(split, 30 * MiB);
+    unuse(seg, 60 * MiB);
+    use(split + 30 * MiB, 20 * MiB, other);
+    cr_assert_eq(vp_bare_room(0, 10 * MiB, on(s)), CUDA_ERROR_OUT_OF_MEMORY);
+    unuse(split, 30 * MiB);
+    cu_ok(vp_bare_room(0, 10 * MiB, on(s)));
+    cr_assert(vp_bare_used(seg, 60 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg, 1, 60 * MiB, s));
+    cu_ok(vp_bare_room(0, 10 * MiB, on(s)));
+    door_close();
+}

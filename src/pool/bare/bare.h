@@ -96,6 +96,7 @@ struct vp_bare_segment {
     struct vp_timeline *_Atomic timeline; /* whose work touches it; NULL: not known, or not any more */
     CUstream handle;                      /* that the cache names that one by */
     bool pinned;                          /* all that is backed stays so */
+    bool unsplit;                         /* a block may be all of it, whatever is asked for. Under the cache's lock */
     _Atomic unsigned left;                /* as vp_bare.left */
     _Atomic bool pins_pages;              /* some pages of it are pinned, or were */
     _Atomic uint64_t live;                /* bytes of its blocks; as vp_bare.live */
@@ -171,6 +172,7 @@ struct vp_bare {
     size_t chunk_room;
     bool hoards;            /* the cache keeps many more addresses than it uses */
     bool gave_up;           /* a block had to do without memory: what is used need not be held */
+    bool unsplit;           /* some segment is */
     bool gives;             /* it was asked to give some back: what it frees now it has use for at once */
     struct vp_fence others; /* work of other streams on blocks that it has yet to see free, while it hoards */
     bool others_unnoted;    /* there may be more of it, from before */

@@ -101,7 +101,8 @@ bool DeviceCache::make(Params &params) {
 
 Block *DeviceCache::found(Params &params, size_t size) {
     Block *block = params.block;
-    if (size < unsplit() && block->size - size >= LEAST && (params.pool == &small_ || block->size - size > SMALL || params.pool->owner)) {
+    const bool whole = params.pool->owner && getenv("STANDIN_NO_SPLIT");
+    if (!whole && size < unsplit() && block->size - size >= LEAST && (params.pool == &small_ || block->size - size > SMALL || params.pool->owner)) {
         Block *rest = new Block{block->stream, block->size - size, block->pool, block->ptr + size};
         rest->prev = block;
         rest->next = block->next;

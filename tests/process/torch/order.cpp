@@ -448,6 +448,23 @@ static void room_is_for_a_block_that_is_not_split() {
     CHECK(told_last(since, 'r').size == 30 * MIB);
 }
 
+/* A pool may split none of its blocks: what comes is as large as its segment. Others are not alike. */
+static void room_is_for_what_a_pool_does_not_split() {
+    arm();
+    cache::MempoolId id = at::cuda::graph_pool_handle();
+    cache::beginAllocateToPool(0, id, nullptr);
+    void *large = cache::allocate(59 * MIB);
+    cache::raw_delete(large);
+    size_t since = told_count();
+    large = cache::allocate(30 * MIB);
+    CHECK(told_last(since, 'u').size == 60 * MIB);
+    cache::endAllocateToPool(0, id);
+    since = told_count();
+    cache::allocate(41 * MIB);
+    CHECK(told_last(since, 'r').size == 41 * MIB);
+    cache::raw_delete(large);
+}
+
 #define CASE(name) {#name, name}
 const Case order_cases[] = {
     CASE(the_first_segment_has_memory),
@@ -478,5 +495,6 @@ const Case order_cases[] = {
     CASE(a_whole_segment_is_copied),
     CASE(room_is_for_the_size_that_is_rounded_up),
     CASE(room_is_for_a_block_that_is_not_split),
+    CASE(room_is_for_what_a_pool_does_not_split),
     {nullptr, nullptr},
 };
