@@ -4,7 +4,8 @@
 
 #include "pool/learnt/ahead.h"
 
-enum { SLOTS = 8, PAGES = 4 };
+enum { SLOTS = 8, MANY_SLOTS = 200, PAGES = 4 };
+static unsigned slots = SLOTS;
 /* Held for a block before it comes, as it may touch so much more than its size. */
 static const size_t EDGE = (2 + VP_BARE_ENDS) * PAGE;
 static struct vp_learnt_run runs[2];
@@ -18,14 +19,14 @@ static size_t slot_bytes(void) {
 }
 
 static size_t planned_bytes(void) {
-    return SLOTS * slot_bytes() + PAGES * PAGE;
+    return slots * slot_bytes() + PAGES * PAGE;
 }
 
 /* A plan of some slots and some single pages, from the first address on. */
 static void begin_with_plan(void) {
     struct vp_learnt learnt = {.device_count = 1};
-    runs[0] = (struct vp_learnt_run){0, slot_bytes(), SLOTS, 0, VP_ZONE_BARE};
-    runs[1] = (struct vp_learnt_run){SLOTS * slot_bytes(), PAGE, PAGES, 0, VP_ZONE_BARE};
+    runs[0] = (struct vp_learnt_run){0, slot_bytes(), slots, 0, VP_ZONE_BARE};
+    runs[1] = (struct vp_learnt_run){slots * slot_bytes(), PAGE, PAGES, 0, VP_ZONE_BARE};
     learnt.device[0] = (struct vp_learnt_device){.granularity = PAGE,
                                                  .peak_live = planned_bytes(),
                                                  .peak_held = planned_bytes(),
@@ -123,5 +124,37 @@ Test(bare, what_was_made_ahead_and_lent_waits_for_the_borrower) {
         wrong += ((unsigned char *)seg)[i] != 3;
     cr_assert_eq(wrong, 0);
     unuse(seg, SLOTS * slot_bytes());
+    door_close();
+}
+
+static void (*pause_before)(uint64_t);
+static bool begun;
+
+/* The library's lock is let go: the builder begins something there. */
+static void build_meanwhile(uint64_t waited) {
+    if (!begun && (begun = vp_ahead_begin(pool_of(0)->ahead, &batch)))
+        vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    pause_before(waited);
+}
+
+/* It waits for what is idle, to spare memory, while the device has more. */
+Test(bare, a_block_that_waits_for_memory_awaits_what_is_begun_under_it) {
+    CUstream s;
+    slots = MANY_SLOTS;
+    CUdeviceptr seg = open_with_plan(&s);
+    CUstream other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr lent = segment(8 * MiB, other);
+    use(lent, 8 * MiB, other);
+    busy(lent, other);
+    unuse(lent, 8 * MiB);
+    pool_of(0)->config.await_ahead = hand_over;
+    pause_before = pool_of(0)->config.pause;
+    pool_of(0)->config.pause = build_meanwhile;
+    release_soon(other);
+    use(seg, 2 * MiB, s);
+    cr_assert(begun);
+    cr_assert(!vp_bare_lacking(pool_of(0)->bare, seg, 2 * MiB));
+    cu_ok(cuMemsetD8Async(seg, 3, 2 * MiB, s));
+    unuse(seg, 2 * MiB);
     door_close();
 }

@@ -301,11 +301,13 @@ static bool await_ahead(struct vp_pool *pool, const struct backing *what) {
  * used is counted by who holds the cache's lock. */
 static int back(struct vp_pool *pool, const struct backing *what, bool patient) {
     struct vp_bare *bare = pool->bare;
+    if (what->pins)
+        vp_bare_await(pool);
+    /* At each try: it may have begun while this one waited. */
+    if (!await_ahead(pool, what))
+        return -ENODEV;
     if (!what->pins)
         return vp_bare_back(pool, what->addr, what->size, patient);
-    vp_bare_await(pool);
-    if (!is_there(bare, what->addr, what->serial))
-        return -ENODEV;
     const size_t more = vp_bare_lacking(bare, what->addr, what->size) * pool->mem.granularity;
     if (more && !vp_bare_leaves(pool, more))
         return -ENOMEM;
@@ -319,8 +321,6 @@ static int back(struct vp_pool *pool, const struct backing *what, bool patient) 
 
 static int back_waiting(struct vp_pool *pool, const struct backing *what) {
     struct vp_bare *bare = pool->bare;
-    if (!await_ahead(pool, what))
-        return -ENODEV;
     const uint64_t begin = pool->config.now ? pool->config.now() : 0;
     bool patient = pool->config.pause && begin >= bare->not_before, asked = false, waited = false;
     int err;
