@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 
 Test(bare, a_segment_is_addresses_without_memory) {
@@ -464,6 +466,28 @@ Test(bare, what_was_given_back_when_asked_waits_for_nobody_else) {
     cr_assert(vp_sim_pending());
     cr_assert_eq(held(), had);
     vp_sim_release(side);
+    door_close();
+}
+
+/* Nor does the next segment lie where another stream's work would have to be over first: it may be that of a peer which
+ * waits for this one. */
+Test(bare, what_was_given_back_when_asked_is_in_no_other_streams_way, .timeout = 100) {
+    CUdeviceptr seg[4];
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    hoard(seg, 4, s);
+    for (int i = 0; i < 4; i++)
+        busy(seg[i], s);
+    cr_assert(vp_bare_is_crowded(0, 4 * MiB));
+    for (int i = 0; i < 4; i++)
+        cu_ok(door_free(seg[i]));
+    const CUdeviceptr next = segment(4 * MiB, other);
+    const uint64_t begin = vp_clock_ns();
+    use(next, 4 * MiB, other);
+    cr_assert_leq(vp_clock_ns() - begin, 1000000000);
+    cu_ok(cuMemsetD8Async(next, 1, 4 * MiB, other));
+    cr_assert(vp_sim_pending());
+    vp_sim_release(s);
     door_close();
 }
 

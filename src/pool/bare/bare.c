@@ -97,29 +97,33 @@ static size_t slots_end(const struct vp_bare *bare, const struct vp_bare_segment
 }
 
 /* Are there so many pages before `end`, from *first on or later? While a stream captures nothing is seen over that was
- * freed since: what a segment before has left there would be waited for in vain. */
-static bool has_pages(const struct vp_bare *bare, size_t pages, size_t *first, size_t end) {
-    struct vp_memory *mem = &bare->pool->mem;
-    for (size_t p = *first; atomic_load(&mem->timelines->captures) && p < *first + pages && p < end; p++) {
-        struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));
-        if (m && !vp_mapping_over(mem, m))
+ * freed since: what a segment before has left there would be waited for in vain. And where the cache was asked to free
+ * what it did not mean to, it waits for no other stream there. */
+static bool has_pages(const struct vp_bare *bare, struct vp_timeline *timeline, size_t pages, size_t *first,
+                      size_t end) {
+    const struct vp_memory *mem = &bare->pool->mem;
+    const bool captures = atomic_load(&mem->timelines->captures);
+    const struct vp_request req = {.timeline = captures ? NULL : timeline};
+    for (size_t p = *first; (captures || bare->gives) && p < *first + pages && p < end; p++) {
+        const struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));
+        if (m && !vp_range_usable(vp_region_at(mem, m->addr), m->addr, m->addr + m->chunk->size, &req, VP_USE_READY))
             *first = vp_round_up(p + 1, VP_SLOT_PAGES);
     }
     return end >= *first && end - *first >= pages;
 }
 
 /* The lowest slots that no segment has. The list node after which the segment goes, or NULL. */
-static struct vp_list *find_gap(struct vp_bare *bare, size_t pages, size_t *first) {
+static struct vp_list *find_gap(struct vp_bare *bare, struct vp_timeline *timeline, size_t pages, size_t *first) {
     struct vp_list *after = &bare->segments;
     const struct vp_bare_segment *segment;
     *first = 0;
     vp_list_each(segment, &bare->segments, link) {
-        if (has_pages(bare, pages, first, vp_bare_page(bare, segment->whole.addr)))
+        if (has_pages(bare, timeline, pages, first, vp_bare_page(bare, segment->whole.addr)))
             return after;
         *first = slots_end(bare, segment);
         after = segment->link.prev->next;
     }
-    return has_pages(bare, pages, first, bare->size >> bare->pool->mem.granularity_shift) ? after : NULL;
+    return has_pages(bare, timeline, pages, first, bare->size >> bare->pool->mem.granularity_shift) ? after : NULL;
 }
 
 int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struct vp_timeline *timeline,
@@ -127,7 +131,7 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     struct vp_bare *bare = vp_bare_of(pool);
     size_t first, pages = vp_round_up(size >> pool->mem.granularity_shift, VP_SLOT_PAGES);
     struct vp_list *after;
-    if (!bare || size > bare->most - bare->addressed || !(after = find_gap(bare, pages, &first)) ||
+    if (!bare || size > bare->most - bare->addressed || !(after = find_gap(bare, timeline, pages, &first)) ||
         vp_table_reserve(&pool->mem.live) < 0)
         return -ENOMEM;
     struct vp_bare_segment *segment = vp_slab_alloc(&bare->segment_slab);
