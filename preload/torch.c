@@ -365,9 +365,10 @@ void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *addr
     enum { FIRST = 0 };
 #endif
     enum { TEXT = 3 }; /* behind the function, the file and the line: no answer comes */
-    if (index == VP_TORCH_REFUSED)
+    if (index == VP_TORCH_REFUSED) {
         said.frame = NULL;
-    else if (index == VP_TORCH_GET_ENV || index == VP_TORCH_GET_ENV_CXX11)
+        vp_bare_lapsed();
+    } else if (index == VP_TORCH_GET_ENV || index == VP_TORCH_GET_ENV_CXX11)
         environment((const char *)registers[FIRST]);
     else if (index == VP_TORCH_FAILS)
         vp_adopt_refused((const char *)registers[TEXT]);

@@ -98,14 +98,12 @@ size_t vp_memory_device_free(const struct vp_memory *mem) {
     size_t free_bytes = 0, total = 0, held = mem->stats.held_bytes;
     CUdevice current;
     vp_cancel_hold();
-    const struct vp_context *ctx = drv->cuCtxGetDevice(&current) || current != mem->device
-                                       ? vp_context_on(mem->timelines, mem->device)
-                                       : NULL;
+    const bool other = drv->cuCtxGetDevice(&current) || current != mem->device;
+    const struct vp_context *ctx = other ? vp_context_on(mem->timelines, mem->device) : NULL;
     const struct vp_entered entered = vp_context_enter(drv, ctx ? ctx->handle : NULL);
     if (entered.refused || drv->cuMemGetInfo_v2(&free_bytes, &total))
         free_bytes = 0;
     vp_context_leave(drv, entered);
-    if (mem->limit && free_bytes > (mem->limit > held ? mem->limit - held : 0))
-        free_bytes = mem->limit > held ? mem->limit - held : 0;
-    return free_bytes;
+    const size_t most = mem->limit > held ? mem->limit - held : 0;
+    return mem->limit && free_bytes > most ? most : free_bytes;
 }

@@ -21,8 +21,10 @@ static uint64_t now_ns(const struct vp_pool *pool) {
     return pool->config.now ? pool->config.now() : 0;
 }
 
-static bool captures(const struct vp_pool *pool) {
-    return atomic_load(&pool->mem.timelines->captures) > 0;
+/* No more is given by itself for now: a stream captures, or a block has yet to come that room was made for, and what is
+ * freed meanwhile its cache frees for it, or as it collects garbage. */
+static bool is_busy(const struct vp_pool *pool) {
+    return atomic_load(&pool->mem.timelines->captures) > 0 || (pool->bare && vp_bare_promised(pool->bare));
 }
 
 static size_t worth(const struct vp_pool *pool) {
@@ -60,7 +62,7 @@ bool vp_giving_freed_some(struct vp_pool *pool) {
     if (!is_much(pool) || g->freed < g->tried)
         return false;
     g->due = true;
-    if (captures(pool) || now_ns(pool) < g->not_before)
+    if (is_busy(pool) || now_ns(pool) < g->not_before)
         return true;
     give(pool, 0, PERIOD_FIRST_NS);
     /* Work may still use the rest: it is not asked again for every free. */
@@ -80,7 +82,7 @@ size_t vp_giving_trim(struct vp_pool *pool, size_t keep) {
 
 void vp_giving_settle(struct vp_pool *pool) {
     struct vp_giving *g = &pool->giving;
-    if (captures(pool))
+    if (is_busy(pool))
         return;
     if (g->asked)
         vp_giving_trim(pool, g->keep);
@@ -103,7 +105,7 @@ static size_t needed(const struct vp_pool *pool, uint64_t peak) {
 
 void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns) {
     struct vp_giving *g = &pool->giving;
-    if (captures(pool) || now_ns(pool) < g->not_before)
+    if (is_busy(pool) || now_ns(pool) < g->not_before)
         return;
     give(pool, needed(pool, pool->recent_peak), period_ns);
     pool->recent_peak = vp_pool_stats(pool).live_bytes;

@@ -44,6 +44,12 @@ struct vp_bare *vp_bare_promised_to_caller(void) {
     return NULL;
 }
 
+void vp_bare_lapsed(void) {
+    struct vp_bare *bare = vp_bare_promised_to_caller();
+    if (bare)
+        vp_bare_promise_kept(bare);
+}
+
 static void publish(struct vp_pool *pool) {
     CUdevice dev = pool->mem.device;
     if (!pool->bare)
@@ -372,8 +378,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     struct vp_bare *bare = bare_of(ptr);
     struct use u = {.bare = bare, .segment = bare ? segment_of(bare, ptr, size) : NULL, .ptr = ptr, .size = size};
     if (!u.segment) { /* the block has come to lie in a segment that has memory */
-        if ((bare = vp_bare_promised_to_caller()))
-            vp_bare_promise_kept(bare);
+        vp_bare_lapsed();
         return false;
     }
     const bool later = counts_locked(bare);

@@ -66,5 +66,8 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier);
  * lies there. */
 CUresult vp_bare_pin(CUdeviceptr ptr, size_t size);
 
+/* The block that the calling thread was promised room for does not come. */
+void vp_bare_lapsed(void);
+
 /* Where the calling thread was promised room last, for a block that has yet to come; NULL: nowhere. */
 struct vp_bare *vp_bare_promised_to_caller(void);

@@ -425,6 +425,28 @@ Test(bare, on_a_full_device_room_that_is_known_costs_no_call) {
     door_close();
 }
 
+/* PyTorch frees segments while it makes a block, as it collects garbage: what is idle is that block's, and not given
+ * back. */
+Test(bare, what_was_made_room_for_stays_as_the_cache_collects_garbage) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr seg = segment(64 * MiB, s), garbage = segment(20 * MiB, s);
+    use(seg, 60 * MiB, s);
+    unuse(seg, 60 * MiB);
+    cu_ok(vp_bare_room(0, 50 * MiB, on(s)));
+    cu_ok(door_free(garbage));
+    cu_ok(door_synchronize());
+    vp_sim_others(0, 96 * MiB - held());
+    cr_assert(vp_bare_used(seg, 50 * MiB, on(s)));
+    cu_ok(cuMemsetD8Async(seg, 1, 50 * MiB, s));
+    vp_sim_others(0, 0);
+    unuse(seg, 50 * MiB);
+    cu_ok(door_free(seg)); /* and is, if it is emptied */
+    cu_ok(door_synchronize());
+    cr_assert_eq(held(), 0);
+    door_close();
+}
+
 /* ---- blocks of pools that split none ---- */
 
 /* Whatever is asked for, what comes may be all of a segment that is not in use. */

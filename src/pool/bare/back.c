@@ -343,10 +343,6 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
         asked = waited = true;
         if (!pool->config.pause || !pause_for(pool, begin, what->pins, &patient))
             break;
-        if (!is_there(bare, what->addr, what->serial)) {
-            err = -ENODEV;
-            break;
-        }
     }
     bare->short_of = 0;
     if (patient && waited)

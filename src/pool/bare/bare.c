@@ -99,11 +99,10 @@ static size_t slots_end(const struct vp_bare *bare, const struct vp_bare_segment
 /* Are there so many pages before `end`, from *first on or later? While a stream captures nothing is seen over that was
  * freed since: what a segment before has left there would be waited for in vain. And where the cache was asked to free
  * what it did not mean to, it waits for no other stream there. */
-static bool has_pages(const struct vp_bare *bare, struct vp_timeline *timeline, size_t pages, size_t *first,
-                      size_t end) {
+static bool has_pages(const struct vp_bare *bare, struct vp_timeline *own, size_t pages, size_t *first, size_t end) {
     const struct vp_memory *mem = &bare->pool->mem;
     const bool captures = atomic_load(&mem->timelines->captures);
-    const struct vp_request req = {.timeline = captures ? NULL : timeline};
+    const struct vp_request req = {.timeline = captures ? NULL : own};
     for (size_t p = *first; (captures || bare->gives) && p < *first + pages && p < end; p++) {
         const struct vp_mapping *m = vp_mapping_at(mem, vp_bare_addr(bare, p));
         if (m && !vp_range_usable(vp_region_at(mem, m->addr), m->addr, m->addr + m->chunk->size, &req, VP_USE_READY))

@@ -88,8 +88,12 @@ API cudaError_t cudaMallocMaybeCapturing(void **ptr, size_t size) {
     return err;
 }
 
+/* It may have so much in segments: STANDIN_FRACTION, in MiB. */
 bool DeviceCache::make(Params &params) {
     void *ptr;
+    const char *most = getenv("STANDIN_FRACTION");
+    if (most && reserved + params.segment > strtoul(most, nullptr, 10) * MIB)
+        return false;
     if (cudaMallocMaybeCapturing(&ptr, params.segment) != cudaSuccess) {
         cudaGetLastError();
         return false;

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest.h"
 
+#include <dlfcn.h>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -318,6 +319,22 @@ static void its_own_refusal_is_its_own() {
     CHECK(told_number(since, 'u') == 1);
 }
 
+/* Room was made for the block that it then refuses, as it has segments enough: nothing is kept for that. */
+static void what_it_refuses_after_all_keeps_nothing() {
+    auto in_use = (size_t(*)(int))dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_used");
+    arm();
+    void *large = cache::allocate(80 * MIB);
+    try {
+        cache::allocate(60 * MIB);
+        CHECK(!"refused");
+    } catch (const c10::OutOfMemoryError &) {
+    }
+    CHECK(in_use(0) >= 80 * MIB);
+    cache::raw_delete(large);
+    cache::emptyCache();
+    CHECK(in_use(0) < 60 * MIB);
+}
+
 /* ---- what fits into no order ---- */
 
 static void nothing_is_told() {
@@ -483,6 +500,7 @@ const Case order_cases[] = {
     CASE(a_refusal_without_a_place_is_its_own),
     CASE(with_shared_memory_a_refusal_is_ours),
     CASE(its_own_refusal_is_its_own),
+    CASE(what_it_refuses_after_all_keeps_nothing),
     CASE(nothing_is_told),
     CASE(the_cache_is_native),
     CASE(the_cache_hands_over),
