@@ -5,6 +5,7 @@
 #include "cache.h"
 #include "sim.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* As PyTorch's: blocks up to a MiB lie in segments of 2, those below 10 in segments of 20. */
@@ -421,6 +422,19 @@ void cache_empty(void) {
         cache_empty_device((int)(what % (unsigned)world.devices), what & 2);
 }
 
+/* Another process is shown all of a segment. */
+static CUresult show(int device, CUdeviceptr at) {
+    if (!vp_enter())
+        return CUDA_SUCCESS;
+    struct vp_pool *pool = vp_state.pools[device];
+    struct vp_region *whole = pool ? vp_pool_find(pool, at) : NULL;
+    int err = whole ? vp_bare_pin_range(pool, at, whole->size) : 0;
+    if (whole && !err)
+        err = vp_pool_export(pool, whole, false);
+    vp_leave();
+    return err == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
 /* Somebody is shown a part of a segment. */
 void cache_pin(void) {
     unsigned which = fuzz_byte(&run.in), from = fuzz_byte(&run.in), part = fuzz_byte(&run.in);
@@ -432,7 +446,7 @@ void cache_pin(void) {
     cache.pins = true;
     bool armed = arm();
     hold_for(HOLD);
-    CUresult res = vp_bare_pin(s->at + begin, size);
+    CUresult res = part & 1 ? vp_bare_pin(s->at + begin, size) : show(s->device, s->at);
     hold_for(0);
     armed = disarm(armed);
     run.pool_operations++;
