@@ -171,6 +171,8 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
         if (err != -ENOMEM)
             return err;
         if (!relieved) {
+            vp_ahead_hold_back(pool); /* until what is being made is there */
+            vp_ahead_go_on(pool);
             vp_parking_flush(pool, VP_FLUSH_ALL);
             vp_fit_refresh(&pool->mem);
             relieved = true;

@@ -158,3 +158,21 @@ Test(bare, a_block_that_waits_for_memory_awaits_what_is_begun_under_it) {
     unuse(seg, 2 * MiB);
     door_close();
 }
+
+/* It is no more the device's, and not yet ours: who lacks it waits until it is. */
+Test(bare, what_is_being_made_ahead_is_room_for_a_block) {
+    CUstream s;
+    slots = MANY_SLOTS;
+    CUdeviceptr seg = open_with_plan(&s);
+    pool_of(0)->config.await_ahead = hand_over;
+    use(seg + 40 * MiB, PAGE, s);
+    vp_sim_others(0, 84 * MiB - held());
+    cr_assert(vp_ahead_begin(pool_of(0)->ahead, &batch));
+    vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    cr_assert_geq(batch.count * batch.size, 4 * MiB);
+    use(seg + 20 * MiB, 10 * MiB, s);
+    cr_assert_eq(waits, 1);
+    cr_assert_eq(pool_of(0)->ahead->held_back, 0);
+    cu_ok(cuMemsetD8Async(seg + 20 * MiB, 3, 10 * MiB, s));
+    door_close();
+}
