@@ -124,7 +124,7 @@ struct vp_bare_unasked {
     bool is_new; /* none of its whole pages had memory before */
     bool lacks;  /* it has no memory yet */
 };
-enum { VP_BARE_UNASKED = 4096 };
+enum { VP_BARE_UNASKED = 4096, VP_BARE_UNASKED_BACKED = 64 };
 
 enum vp_bare_kind { VP_BARE_BODIES, VP_BARE_PAGES, VP_BARE_OTHERS, VP_BARE_IDLE_KINDS };
 

@@ -26,7 +26,7 @@ bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_seg
 }
 
 bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bool is_new, bool lacks) {
-    if (bare->unasked_count == VP_BARE_UNASKED)
+    if (bare->unasked_count >= (lacks ? VP_BARE_UNASKED : VP_BARE_UNASKED_BACKED))
         return false;
     bare->unasked[bare->unasked_count++] = (struct vp_bare_unasked){addr, size, is_new, lacks};
     bare->unasked_at = vp_bare_at(bare, addr)->whole.addr;
@@ -72,17 +72,17 @@ void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
 void vp_bare_unasked_retry(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
     size_t least = SIZE_MAX; /* pages that there were not */
-    for (unsigned i = 0; i < bare->unasked_count; i++) {
+    for (unsigned i = bare->unasked_count; i-- > 0;) {
         struct vp_bare_unasked *block = &bare->unasked[i];
-        if (!vp_bare_at(bare, block->addr))
-            continue;
         const struct vp_bare_extent x = vp_bare_extent(bare, block->addr, block->size);
-        const size_t lacking = block->lacks ? vp_bare_lacking(bare, block->addr, block->size) : 0;
-        if (!block->lacks)
+        const size_t lacking = vp_bare_lacking(bare, block->addr, block->size);
+        if (vp_bare_at(bare, block->addr) && !block->lacks)
             vp_bare_let_go_all(pool, x.first, x.end);
-        else if (lacking < least)
-            block->lacks = lacking && vp_bare_back_waiting(pool, block->addr, block->size) == -ENOMEM;
-        if (block->lacks && lacking < least)
-            least = lacking;
+        if (!vp_bare_at(bare, block->addr) || !block->lacks || lacking >= least)
+            continue;
+        block->lacks = lacking && vp_bare_back_waiting(pool, block->addr, block->size) == -ENOMEM;
+        least = block->lacks ? lacking : least;
+        if (!block->lacks && !block->is_new)
+            *block = bare->unasked[--bare->unasked_count];
     }
 }
