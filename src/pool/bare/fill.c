@@ -230,9 +230,10 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
 /* ---- room ---- */
 
 bool vp_bare_leaves(const struct vp_pool *pool, size_t bytes) {
-    return !vp_bare_lacks(pool) || (vp_bare_all_of(vp_bare_idle_pages(pool, false)) << pool->mem.granularity_shift) +
-                                           vp_memory_device_free(&pool->mem) >=
-                                       (pool->bare->owed << pool->mem.granularity_shift) + bytes;
+    const unsigned shift = pool->mem.granularity_shift;
+    return !vp_bare_lacks(pool) ||
+           vp_memory_device_free(&pool->mem) + (vp_bare_all_of(vp_bare_idle_pages(pool, false)) << shift) >=
+               (pool->bare->owed << shift) + bytes;
 }
 
 /*
