@@ -185,13 +185,17 @@ static size_t left_of(int device) {
 static bool is_counted(int device, size_t size) {
     const struct vp_bare *bare = vp_state.pools[device]->bare;
     const size_t touched = vp_bare_touched(bare, size), ends = touched < VP_BARE_ENDS ? touched : VP_BARE_ENDS;
-    return bare->bounds && vp_bare_single_of(bare->used) + ends > vp_bare_single_of(bare->bounds);
+    return bare->bounds ? vp_bare_single_of(bare->used) + ends > vp_bare_single_of(bare->bounds)
+                        : bare->counted >= VP_BARE_ENDS;
 }
 
-/* Another process has all that the device has left, whatever was promised. */
+/* Another process has all that the device has left, whatever was promised, and what goes back from now on. Not in a
+ * capture: no slot can let go of its single pages there, and chunks that go back may have to make way for them. */
 static void rob(int device) {
     const size_t used = vp_sim_used(device);
-    if (used < world.capacity)
+    if (!atomic_load(&vp_state.timelines.captures))
+        vp_sim_others(device, VP_SIM_ALL);
+    else if (used < world.capacity)
         vp_sim_others(device, world.capacity - used);
 }
 
