@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TAKERS = 64, TURNS = 3000, FORKS = 20, CHILD_SECONDS = 20 };
+enum { SLEEPERS = 8, TAKERS = 64, TURNS = 3000, FORKS = 20, CHILD_SECONDS = 20 };
 
 static struct vp_lock lock;
 static long inside, turns VP_GUARDED_BY(lock);
@@ -93,9 +93,30 @@ static void signals(int each_us) {
     CHECK(!setitimer(ITIMER_REAL, &timer, NULL));
 }
 
+static VP_NOT_ANALYSED void *take_once(void *unused) {
+    vp_lock_take(&lock);
+    vp_lock_release(&lock);
+    return unused;
+}
+
+/* Some sleep, and each that has slept wakes the next one: no signal does. */
+static VP_NOT_ANALYSED void all_that_sleep_wake(void) {
+    pthread_t threads[SLEEPERS];
+    alarm(CHILD_SECONDS);
+    vp_lock_take(&lock);
+    for (int i = 0; i < SLEEPERS; i++)
+        CHECK(!pthread_create(&threads[i], NULL, take_once, NULL));
+    usleep(100000);
+    vp_lock_release(&lock);
+    for (int i = 0; i < SLEEPERS; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+    alarm(0);
+}
+
 VP_NOT_ANALYSED int main(void) {
     pthread_t threads[TAKERS];
     long all = 0;
+    all_that_sleep_wake();
     pthread_barrier_init(&start, NULL, TAKERS + 1);
     for (uintptr_t i = 0; i < TAKERS; i++)
         CHECK(!pthread_create(&threads[i], NULL, taker, (void *)(i + 1)));
