@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -160,6 +161,11 @@ const char *vp_output_error(int err) {
 }
 
 /* ---- writing ---- */
+
+bool vp_output_fits(uint64_t bytes) {
+    struct rlimit most;
+    return !getrlimit(RLIMIT_FSIZE, &most) && bytes <= most.rlim_cur;
+}
 
 static int write_all(int fd, const char *bytes, size_t count, int patience_ms) {
     while (count) {

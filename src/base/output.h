@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * Expands a pattern: %p is the process id, %n `number`, %d `device`, %% a percent sign, as far as `letters` allow them.
@@ -38,6 +39,9 @@ int vp_output_beside(const char *path, const char *ending, unsigned mode, char *
 
 /* Does the path name one of the program's own descriptors, as /dev/stderr does? */
 bool vp_output_is_own(const char *path);
+
+/* May a file have so many bytes? Making one longer than its limit raises SIGXFSZ, which ends the program. */
+bool vp_output_fits(uint64_t bytes);
 
 /*
  * Writes all of it. 0 or a negative errno; no SIGPIPE and no SIGXFSZ is raised. On a pipe that

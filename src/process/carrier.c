@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/os_memory.h"
+#include "base/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -160,6 +161,8 @@ static void drop(struct vp_arena *arena) {
 
 /* All its bytes are there at once: a store must not find out that the disk is full. */
 static int make_file(const char *file, size_t bytes) {
+    if (!vp_output_fits(bytes))
+        return -EFBIG;
     int fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;

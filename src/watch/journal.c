@@ -39,7 +39,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -209,9 +208,7 @@ static int find_file(struct vp_journal *j) {
  * window stays. */
 static int map_window(struct vp_journal *j, off_t from, off_t base) {
     off_t to = base + (off_t)window_of(j);
-    struct rlimit limit;
-    /* To exceed the limit would raise a signal, which ends the program. */
-    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && (rlim_t)to > limit.rlim_cur)
+    if (!vp_output_fits((uint64_t)to))
         return -EFBIG;
     int err = find_file(j);
     if (!err)

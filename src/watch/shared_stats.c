@@ -13,6 +13,7 @@
 #include "pool/bare/bare.h"
 #include "pool/slack.h"
 #include "base/clock.h"
+#include "base/output.h"
 #include "pool/stream_cache.h"
 #include "process/ipc.h"
 
@@ -22,7 +23,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -121,8 +121,7 @@ static bool stale(void) {
 
 /* The file, at its full size, every byte of it there: a store must not find out that /dev/shm is full. */
 static int create_file(void) {
-    struct rlimit most;
-    if (getrlimit(RLIMIT_FSIZE, &most) || most.rlim_cur < VP_SHARED_STATS_SIZE)
+    if (!vp_output_fits(VP_SHARED_STATS_SIZE))
         return -EFBIG;
     snprintf(page_name, sizeof page_name, VP_SHARED_STATS_FOLDER "/vpool-%u-%d", (unsigned)geteuid(), (int)getpid());
     int fd = -1, err = 0;

@@ -16,6 +16,7 @@ static void look(void);
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 static char folder[] = "/tmp/vpool-journal-XXXXXX", path[sizeof folder + 16];

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vpool.h>
@@ -212,6 +213,24 @@ Test(pause, contents_may_go_to_a_file) {
 }
 
 /* ---- refused ---- */
+
+Test(pause, a_file_beyond_the_limit_is_refused) {
+    char name[] = "/tmp/vpool-pause-XXXXXX";
+    struct rlimit before, small;
+    door_open(DEVICE);
+    furnish();
+    close(mkstemp(name));
+    unlink(name);
+    struct vpool_pause how = {.size = sizeof how, .contents = VPOOL_FILE, .file = name};
+    cr_assert(!getrlimit(RLIMIT_FSIZE, &before));
+    small = (struct rlimit){.rlim_cur = MiB, .rlim_max = before.rlim_max};
+    cr_assert(!setrlimit(RLIMIT_FSIZE, &small));
+    cr_assert_eq(vpool_pause_with(0, &how), -EFBIG, "and no SIGXFSZ ends the program");
+    cr_assert(!setrlimit(RLIMIT_FSIZE, &before));
+    cr_assert(access(name, F_OK), "nothing is left");
+    check_all("refused");
+    door_close();
+}
 
 static void refused(int err) {
     struct vpool_pause how = {.size = sizeof how};
