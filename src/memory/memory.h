@@ -40,6 +40,8 @@
 enum { VP_QUANTUM = 512 };
 
 /* The addresses of bare segments are a zone, too: nothing is allocated in it, but its chunks are like all others. */
+/* Below this a request goes to the small zone. PyTorch's own line between small and large lies here too. */
+enum { VP_SMALL_BELOW = 1 << 20 };
 enum vp_zone_name { VP_ZONE_SMALL, VP_ZONE_LARGE, VP_ZONE_BARE, VP_ZONES };
 
 /* A byte, so that a region is one cache line and a half, and none reaches into three. */

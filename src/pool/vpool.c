@@ -34,9 +34,6 @@
 /* Synchronous blocks of this size and more share no 64 KiB page with others: NICs and DMA-BUF register whole pages. */
 enum { SYNC_PAGES = 1 << 20, SYNC_PAGE = 64 << 10 };
 
-/* Below this a request goes to the small zone. PyTorch's own line between small and large lies here too. */
-enum { SMALL = 1 << 20 };
-
 /* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier
  * cudaFree: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };
@@ -51,7 +48,8 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
     req->alone |= pages && vp_is_aligned(req->asked, pool->mem.granularity);
     req->align = req->alone ? pool->mem.granularity : pages ? SYNC_PAGE : VP_QUANTUM;
     req->size = vp_align_up(req->asked, req->align);
-    req->zone = !req->alone && req->asked < SMALL && req->asked < pool->mem.granularity ? VP_ZONE_SMALL : VP_ZONE_LARGE;
+    req->zone = !req->alone && req->asked < VP_SMALL_BELOW && req->asked < pool->mem.granularity ? VP_ZONE_SMALL
+                                                                                                 : VP_ZONE_LARGE;
     return 0;
 }
 

@@ -104,5 +104,5 @@ size_t vp_dump_fresh(const struct vp_dump_device *d) {
 size_t vp_dump_largest(const struct vp_dump_device *d) {
     size_t fresh = vp_dump_fresh(d);
     size_t built = d->stitches ? fresh + d->digest.idle : fresh;
-    return d->digest.largest_free > built ? d->digest.largest_free : built;
+    return d->digest.largest_block > built ? d->digest.largest_block : built;
 }

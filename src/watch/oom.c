@@ -149,7 +149,10 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
     if (d->limit && d->limit < d->total)
         vp_say(b, "vpool:   more: VPOOL_LIMIT keeps the pool to %s\n", VP_SIZE(d->limit));
     if (largest >= request->asked)
-        vp_say(b, "vpool:   more: the driver refused to make memory of what it calls free\n");
+        vp_say(b, "vpool:   more: %s\n",
+               vp_dump_fresh(d) + (d->stitches ? g->idle : 0) >= request->asked
+                   ? "the driver refused to make memory of what it calls free"
+                   : "that one lies where blocks of such a size do not go");
     if (g->pending)
         vp_say(b, "vpool:   more: %s when pending work has completed%s\n", VP_SIZE(g->pending),
                request->stream && o->wait != VP_WAIT_EARLY && o->wait != VP_WAIT_AUTO ? ", or with VPOOL_WAIT=early"

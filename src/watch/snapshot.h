@@ -105,6 +105,7 @@ struct vp_digest {
     uint64_t live_blocks;
     uint64_t pinned_chunks;
     size_t largest_free;                       /* stretch that waits for nothing */
+    size_t largest_block;                      /* that fits into one, where blocks of its size go */
     struct vp_snap_sizes sizes[64];            /* by the place of the highest bit */
     struct vp_snap_chunk worst[VP_SNAP_WORST]; /* chunks in which most is pinned, the most first; `size` 0: no more */
     struct vp_snap_waited

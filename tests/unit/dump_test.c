@@ -199,7 +199,7 @@ Test(dump, the_largest_request_counts_what_can_be_built) {
     struct vp_dump_device d = {.stitches = true, .free = 5 * MiB + 1, .total = 64 * MiB};
     d.snap.granularity = 2 * MiB;
     d.digest.idle = 6 * MiB;
-    d.digest.largest_free = 3 * MiB;
+    d.digest.largest_block = 3 * MiB;
     cr_assert_eq(vp_dump_largest(&d), 10 * MiB);
     d.stitches = false;
     cr_assert_eq(vp_dump_largest(&d), 4 * MiB);

@@ -116,7 +116,7 @@ def sizes_are_counted(d, regions, starts):
             run += length
             ready = 0 if "waits_for" in r else ready + length
             largest = max(largest, ready)
-    assert largest == d["largest_free"] <= d["largest_request"] or largest == d["largest_free"], (largest, d["largest_free"])
+    assert largest == d["largest_free"], (largest, d["largest_free"])
     assert found == {log2(s["from"]): [s["live"], s["live_bytes"], s["free"], s["free_bytes"]] for s in d["sizes"]}, d["sizes"]
     assert all(s["to"] == 2 * s["from"] for s in d["sizes"])
 
@@ -242,6 +242,20 @@ def a_limit_is_what_could_be_had():
         assert "VPOOL_LIMIT" in done.stderr, done.stderr
 
 
+def what_small_blocks_cannot_have_is_told_as_that():
+    """A limit leaves some room beside a large block, where none of less than 1 MiB goes: the driver has refused nothing."""
+    for large, could_be_had in (3670016, False), (2300000, True):
+        with folder() as path:
+            done = guest(["open", f"bytes={large}", "bytes=65536", "bytes=1000000", "bytes=1000000", "bytes=300000"], "oom",
+                         path + "/%n.json", VPOOL_LIMIT="6M")
+            dump, = dumps(path)
+            device, = dump["devices"]
+            assert dump["request"]["asked"] == 300000 <= device["largest_free"], (dump["request"], device)
+            assert (device["largest_request"] >= MIB) == could_be_had == (device["largest_request"] >= 300000), device["largest_request"]
+            assert "the driver refused" not in done.stderr, done.stderr
+            assert ("that one lies where blocks of such a size do not go" in done.stderr) == could_be_had, done.stderr
+
+
 def a_signal_asks_for_one():
     with folder() as path:
         process = started(["open", "alloc=5", "line"], "signal", path + "/%n.json", "alloc=5")
@@ -338,6 +352,7 @@ def without_a_word_nothing_is_made():
 
 
 TESTS = [a_dump_at_exit, a_dump_as_text, a_file_for_each_device, out_of_memory_explains_itself, a_limit_is_what_could_be_had,
+         what_small_blocks_cannot_have_is_told_as_that,
          a_signal_asks_for_one, the_programs_own_handler_stays, dumps_by_time, a_storm_is_seen_whole, every_policy_dumps,
          a_forked_child_writes_its_own, wrong_words_are_told, what_cannot_be_written_is_told, without_a_word_nothing_is_made]
 
