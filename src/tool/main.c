@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,8 +119,23 @@ static int end_output(const char *command, int status) {
     return status ? status : 1;
 }
 
+/* A file longer than its limit is told as a full disk is: nothing unfinished is left. Not so a program that is run. */
+static bool ignores_limits;
+
+static void ignore_limits(void) {
+    struct sigaction now;
+    ignores_limits = !sigaction(SIGXFSZ, NULL, &now) && now.sa_handler == SIG_DFL &&
+                     signal(SIGXFSZ, SIG_IGN) != SIG_ERR;
+}
+
+void vp_tool_give_signals_back(void) {
+    if (ignores_limits)
+        signal(SIGXFSZ, SIG_DFL);
+}
+
 int main(int argc, char **argv) {
     have_standard_files();
+    ignore_limits();
     if (argc < 2)
         return vp_tool_usage("", "no command given");
     const char *name = argv[1];

@@ -38,6 +38,9 @@ int vp_tool_wrote(int err);
 /* fflush(stdout), by the same rule. */
 void vp_tool_flush(void);
 
+/* Before another program takes the command's place: signals do what they did when it began. */
+void vp_tool_give_signals_back(void);
+
 /* The value of an option in seconds, up to a day. 0, or 2 and told. */
 int vp_tool_seconds(const char *command, const char *text, double least, double *seconds);
 /* What getopt_long() has just refused: an unknown option, with the one that was probably meant, or one without its

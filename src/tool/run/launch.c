@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/launch.h"
 
+#include "tool/tool.h"
 #include "base/options.h"
 
 #include <elf.h>
@@ -213,6 +214,7 @@ const char *vp_launch_obstacle(const char *program) {
 }
 
 int vp_launch_exec(const char *command, char **argv) {
+    vp_tool_give_signals_back();
     execvp(*argv, argv);
     int err = errno;
     const char *before = argv[-1];

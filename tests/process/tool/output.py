@@ -116,7 +116,7 @@ def a_file_is_whole_or_not_there():
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
         import signal
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     with tempfile.TemporaryDirectory() as folder:
         name = os.path.join(folder, "out")
         for words in writing_commands(folder, name):
@@ -134,6 +134,15 @@ def a_file_is_whole_or_not_there():
                     os.unlink(name)
             assert vpool(*words, stdout=subprocess.DEVNULL).returncode == 0, words
             os.unlink(name)
+
+
+def a_limit_on_files_is_the_programs_own():
+    """The command goes on where a file grows too long, and a program that it starts ends by that as ever."""
+    script = ["sh", "-c", "ulimit -f 0; echo too long >file"]
+    with tempfile.TemporaryDirectory() as folder:
+        bare = subprocess.run(script, cwd=folder, stderr=subprocess.DEVNULL, timeout=60).returncode
+        done = vpool("run", "--quiet", "--", *script, cwd=folder)
+        assert done.returncode == bare == -25, (bare, done)
 
 
 def what_is_endless_is_not_read_to_its_end():
@@ -179,6 +188,7 @@ TESTS = [
     a_pipe_stays_a_pipe,
     the_names_of_open_files_stay,
     a_file_is_whole_or_not_there,
+    a_limit_on_files_is_the_programs_own,
 ]
 
 tap.run(TESTS)
