@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/out.h"
 
+#include "tool/tool.h"
 #include "base/json.h"
 #include "base/output.h"
 
@@ -199,6 +200,16 @@ static bool is_written_to(const char *path) {
         return true;
     return (!strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/", 6)) && !lstat(path, &there) &&
            S_ISLNK(there.st_mode);
+}
+
+int vp_out_spare(const char *command, const char *output, char *const *inputs, int count) {
+    struct stat to, from;
+    if (!output || stat(output, &to) < 0 || !S_ISREG(to.st_mode))
+        return 0;
+    for (int i = 0; i < count; i++)
+        if (!stat(inputs[i], &from) && from.st_ino == to.st_ino && from.st_dev == to.st_dev)
+            return vp_tool_usage(command, "%s is to be read, and would be written over", output);
+    return 0;
 }
 
 int vp_out_open(struct vp_out *out, const char *command, const char *path) {

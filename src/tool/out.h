@@ -16,6 +16,9 @@ struct vp_out {
     pid_t gzip;                 /* that compresses, in a build without zlib */
 };
 
+/* Is the file that is to be written one of those that are read? It is told as wrong usage then, and 2; else 0. */
+int vp_out_spare(const char *command, const char *output, char *const *inputs, int count);
+
 /* Begins a file: under another name in the same folder, unless `path` is something else than a file; gzipped, if its
  * name ends in .gz. A signal that ends the command leaves nothing of it. 0, or -1 told on stderr. One at a time. */
 int vp_out_open(struct vp_out *out, const char *command, const char *path);

@@ -128,7 +128,9 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         default: status = vp_tool_unknown("export", long_options, argv);
         }
     }
-    return status ? status : check(o, argc - optind);
+    if (!status)
+        status = check(o, argc - optind);
+    return status ? status : vp_out_spare("export", o->output, argv + optind, argc - optind);
 }
 
 /* ---- the work ---- */

@@ -83,6 +83,10 @@ int vp_tool_help(int argc, char **argv) {
         (*argv[2] == 'v' ? vp_man_vpool : vp_man_libvpool)();
         return 0;
     }
+    if (!strcmp(argv[1], "--completion") && argc == 3)
+        return vp_tool_usage("help", "'%s' is no shell with a completion: bash, zsh or fish", argv[2]);
+    if (!strcmp(argv[1], "--man") && argc <= 3)
+        return vp_tool_usage("help", "--man is followed by vpool or libvpool");
     if (argc > 2 || *argv[1] == '-')
         return vp_tool_usage("help", "unknown argument '%s'", argv[argc > 2 && *argv[1] != '-' ? 2 : 1]);
     return print_topic(argv[1]);

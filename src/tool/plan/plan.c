@@ -152,7 +152,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         status = vp_tool_usage("plan", "no trace given");
     if (!status && o->output && argc - optind > 1)
         status = vp_tool_usage("plan", "a plan is of one trace: -o with %d of them", argc - optind);
-    return status;
+    return status ? status : vp_out_spare("plan", o->output, argv + optind, argc - optind);
 }
 
 /* ---- the work ---- */

@@ -379,6 +379,8 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         status = vp_tool_usage("report", "--plan is for the policy stalloc");
     if (!status && optind == argc)
         status = vp_tool_usage("report", "no trace and no dump given");
+    if (!status && strcmp(o->output, "-"))
+        status = vp_out_spare("report", o->output, argv + optind, argc - optind);
     return status;
 }
 

@@ -145,6 +145,18 @@ def a_limit_on_files_is_the_programs_own():
         assert done.returncode == bare == -25, (bare, done)
 
 
+def what_is_read_is_not_written_over():
+    with tempfile.TemporaryDirectory() as folder:
+        trace, link = os.path.join(folder, "t.csv"), os.path.join(folder, "link")
+        os.symlink("t.csv", link)
+        for name in trace, link, os.path.join(folder, ".", "t.csv"):
+            for words in writing_commands(folder, name)[:3]:
+                done = vpool(*words, stdout=subprocess.DEVNULL)
+                assert done.returncode == 2 and "would be written over" in done.stderr, (words, done)
+                with open(trace) as file:
+                    assert file.read() == TRACE, words
+
+
 def what_is_endless_is_not_read_to_its_end():
     with tempfile.TemporaryDirectory() as folder:
         trace, long = os.path.join(folder, "t.csv"), os.path.join(folder, "long")
@@ -189,6 +201,7 @@ TESTS = [
     the_names_of_open_files_stay,
     a_file_is_whole_or_not_there,
     a_limit_on_files_is_the_programs_own,
+    what_is_read_is_not_written_over,
 ]
 
 tap.run(TESTS)

@@ -471,6 +471,7 @@ def wrong_arguments_get_one_line():
     one_line("nothing")
     one_line("help", "nothing")
     one_line("help", "--nothing")
+    assert "vpool or libvpool" in vpool("help", "--man")[2] and "'csh'" in vpool("help", "--completion", "csh")[2]
     one_line("help", "--man", "nothing")
     one_line("help", "waits", "frameworks")
     one_line("options", "nothing")
