@@ -14,6 +14,7 @@
 #include "tool/run/launch.h"
 #include "tool/plan/learnt_list.h"
 #include "tool/doctor/probe.h"
+#include "tool/doctor/watched.h"
 #include "tool/tool.h"
 #include "watch/shared_stats.h"
 
@@ -28,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 static int wrongs;
@@ -443,57 +443,25 @@ static void say_process(const char *pid, bool main, const struct stats *s) {
             reason(s->passed_names[i]));
 }
 
-/* Is one of the libraries mapped in the process? */
-static bool has_library(pid_t pid) {
-    char path[32], line[PATH_MAX + 128];
-    bool found = false;
-    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
-    FILE *in = fopen(path, "r");
-    while (in && !found && fgets(line, sizeof line, in))
-        found = strstr(line, "/libvpool.so") || strstr(line, "/libvpool-compare.so");
-    if (in)
-        fclose(in);
-    return found;
-}
-
-/* Waits for the program's end; looks into it meanwhile, ever more seldom. */
-static int wait_for(pid_t pid, bool *seen) {
-    int status = 0;
-    long pause = 1000000;
-    *seen = false;
-    while (!waitpid(pid, &status, *seen ? 0 : WNOHANG)) {
-        *seen = has_library(pid);
-        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
-        pause = pause < 100000000 ? pause * 2 : pause;
-    }
-    return status;
-}
+static const char *const unused[] = {
+    [VP_TOO_SHORT] = "no process used CUDA through libvpool.so, and the program ended too soon for a look into it",
+    [VP_MISSING] = "libvpool.so was not seen in the program, and no process used CUDA through it",
+    [VP_THERE] = "libvpool.so was in the program, but no process used CUDA through it to its end"};
 
 static void check_program(char **argv, const char *library) {
     const char *obstacle = vp_launch_obstacle(*argv);
-    bool seen;
+    enum vp_seen seen;
     unsigned processes = 0;
-    char own[32];
+    char own[32], pattern[sizeof folder + 16];
     if (obstacle)
         say(WRONG, "%s %s", *argv, obstacle);
-    vp_tool_flush();
-    signal(SIGINT, SIG_IGN);
-    signal(SIGQUIT, SIG_IGN);
-    pid_t pid = fork();
-    if (!pid) {
-        char pattern[sizeof folder + 16];
-        signal(SIGINT, SIG_DFL);
-        signal(SIGQUIT, SIG_DFL);
-        vp_launch_preload(library);
-        snprintf(pattern, sizeof pattern, "%s/%%p.json", folder);
-        setenv("VPOOL_STATS", pattern, 1);
-        _exit(vp_launch_exec("doctor", argv));
-    }
-    int status = pid < 0 ? 0 : wait_for(pid, &seen);
+    snprintf(pattern, sizeof pattern, "%s/%%p.json", folder);
+    const pid_t pid = vp_watched_start(argv, library, pattern);
     if (pid < 0) {
-        say(WRONG, "%s: %s", *argv, strerror(errno));
+        say(WRONG, "the program could not be started");
         return;
     }
+    int status = vp_watched_end(pid, &seen);
     if (WIFSIGNALED(status))
         say(WRONG, "the program was ended by signal %d (%s); what it did is not known", WTERMSIG(status),
             strsignal(WTERMSIG(status)));
@@ -514,10 +482,7 @@ static void check_program(char **argv, const char *library) {
     if (entries)
         closedir(entries);
     if (!processes && !obstacle && !WIFSIGNALED(status))
-        say(WRONG, seen ? "libvpool.so was in the program, but no process used CUDA through it to its end "
-                          "(vpool help why-not)"
-                        : "libvpool.so was not seen in the program, and no process used CUDA through it "
-                          "(vpool help why-not)");
+        say(WRONG, "%s (vpool help why-not)", unused[seen]);
 }
 
 /* ---- the command ---- */

@@ -1,0 +1,73 @@
+/* A program under the library, watched: see watched.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tool/doctor/watched.h"
+
+#include "tool/run/launch.h"
+#include "tool/tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+pid_t vp_watched_start(char **argv, const char *library, const char *statistics) {
+    int failed[2];
+    char byte = 0;
+    vp_tool_flush();
+    signal(SIGINT, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
+    pid_t pid = pipe2(failed, O_CLOEXEC) < 0 ? -1 : fork();
+    if (!pid) {
+        signal(SIGINT, SIG_DFL);
+        signal(SIGQUIT, SIG_DFL);
+        vp_launch_preload(library);
+        setenv("VPOOL_STATS", statistics, 1);
+        int status = vp_launch_exec("doctor", argv);
+        (void)!write(failed[1], &byte, 1);
+        _exit(status);
+    }
+    if (pid < 0) {
+        fprintf(stderr, "vpool doctor: %s: %s\n", *argv, strerror(errno));
+        return -1;
+    }
+    /* Closed by the program's start, or written to. */
+    close(failed[1]);
+    const bool never = read(failed[0], &byte, 1) == 1;
+    close(failed[0]);
+    if (never)
+        waitpid(pid, NULL, 0);
+    return never ? -1 : pid;
+}
+
+/* Is one of the libraries mapped in the process? */
+static bool has_library(pid_t pid) {
+    char path[32], line[PATH_MAX + 128];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *in = fopen(path, "r");
+    while (in && !found && fgets(line, sizeof line, in))
+        found = strstr(line, "/libvpool.so") || strstr(line, "/libvpool-compare.so");
+    if (in)
+        fclose(in);
+    return found;
+}
+
+/* The first looks may be too early, before the dynamic linker has mapped anything; later ones are ever more seldom. */
+int vp_watched_end(pid_t pid, enum vp_seen *seen) {
+    int status = 0, looks = 0;
+    long pause = 1000000;
+    *seen = VP_TOO_SHORT;
+    while (!waitpid(pid, &status, *seen == VP_THERE ? 0 : WNOHANG)) {
+        *seen = has_library(pid) ? VP_THERE : ++looks > 3 ? VP_MISSING : VP_TOO_SHORT;
+        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+        pause = pause < 100000000 ? pause * 2 : pause;
+    }
+    return status;
+}
