@@ -55,10 +55,8 @@ static bool read_number(const char **text, bool with_suffix, uint64_t *value) {
             if (__builtin_mul_overflow(number, unit, &number))
                 return false;
             at++;
-            if (tolower((unsigned char)at[0]) == 'i' && tolower((unsigned char)at[1]) == 'b')
-                at += 2;
-            else if (tolower((unsigned char)*at) == 'b')
-                at++;
+            at += tolower((unsigned char)*at) == 'i'; /* 8Gi, as Kubernetes has it */
+            at += tolower((unsigned char)*at) == 'b';
         } else if (toupper((unsigned char)*at) == 'B') {
             at++;
         }
@@ -152,8 +150,13 @@ static bool parse_value(const struct option *option, const char *text, struct vp
     case OPTION_STRING:
         if (strlen(text) >= VP_OPTION_TEXT)
             return false;
-        /* Of what is off by default, 0 says so against a file of options. */
-        strcpy(field, *option->fallback || !parse_bool(text, &on) ? text : on ? "1" : "");
+        /* Of what is off by default, 0 says so against a file of options; yes is 1 where that is a value. */
+        if (*option->fallback || !strcmp(text, "1") || !parse_bool(text, &on))
+            strcpy(field, text);
+        else if (!on || *option->allowed == '1')
+            strcpy(field, on ? "1" : "");
+        else
+            return false;
         return true;
     case OPTION_FOREIGN: break;
     }
@@ -171,12 +174,12 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
         if (!text || !*text || parse_value(option, text, options) || !report)
             continue;
         char line[LINE_SIZE];
-        if (option->kind == OPTION_STRING)
+        if (option->kind == OPTION_STRING && strlen(text) >= VP_OPTION_TEXT)
             snprintf(line, sizeof(line), "%s is longer than %d characters; it is left unset", option->variable,
                      VP_OPTION_TEXT - 1);
         else
             snprintf(line, sizeof(line), "%s=%.64s is not valid (allowed: %s); using %s", option->variable, text,
-                     option->allowed, option->fallback);
+                     option->allowed, *option->fallback ? option->fallback : "none");
         report(report_context, line);
     }
     /* Who makes CUDA synchronous looks for a fault, and wants each call to end before the next. */

@@ -92,8 +92,8 @@ Test(options, sizes) {
         const char *text;
         uint64_t bytes;
     } cases[] = {
-        {"65536", 65536},  {"64K", 65536},  {"64k", 65536},      {"64KiB", 65536}, {"64KB", 65536},
-        {"65536B", 65536}, {"2M", 2 << 20}, {"32MiB", 32 << 20}, {"1G", G},        {"1024m", G},
+        {"65536", 65536}, {"64K", 65536},      {"64k", 65536}, {"64KiB", 65536}, {"64KB", 65536},    {"65536B", 65536},
+        {"2M", 2 << 20},  {"32MiB", 32 << 20}, {"1G", G},      {"1024m", G},     {"16Mi", 16 << 20},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         char setting[64];
@@ -108,7 +108,7 @@ Test(options, sizes) {
 
 Test(options, a_wrong_value_is_reported_and_the_default_used) {
     const char *cases[] = {
-        "2G", "1K", "0", "-1", "12Q", "M", "16 M", "16Mi", "99999999999999999999", "18446744073709551615T"};
+        "2G", "1K", "0", "-1", "12Q", "M", "16 M", "16i", "16Mb i", "99999999999999999999", "18446744073709551615T"};
     for (size_t i = 0; i < COUNT(cases); i++) {
         char setting[64], expected[160];
         snprintf(setting, sizeof(setting), "VPOOL_HANDLE=%s", cases[i]);
@@ -125,6 +125,9 @@ Test(options, a_wrong_value_is_reported_and_the_default_used) {
     parse("VPOOL_ADOPT=2");
     cr_expect(eq(str, reported, "VPOOL_ADOPT=2 is not valid (allowed: auto, bare, async, 0, 1); using auto\n"));
     cr_expect(options.adopt == VP_ADOPT_AUTO);
+    parse("VPOOL_TRACE=true");
+    cr_expect(eq(str, reported, "VPOOL_TRACE=true is not valid (allowed: FILE, FILE.gz); using none\n"));
+    cr_expect(eq(str, options.trace, ""));
     parse("VPOOL_VPMM_PAGES=1K");
     cr_expect(eq(int, reports, 1));
 }
