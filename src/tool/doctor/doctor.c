@@ -521,7 +521,7 @@ int vp_tool_doctor(int argc, char **argv) {
         }
     }
     if (capacity && !vp_launch_is_size(capacity))
-        return vp_tool_usage("doctor", "'%s' is no size: a number, perhaps with K, M, G or T behind", capacity);
+        return vp_tool_usage("doctor", "'%s' is no size of a device: " VP_LAUNCH_SIZES, capacity);
     snprintf(folder, sizeof folder, "/tmp/vpool-doctor-XXXXXX");
     if (!mkdtemp(folder)) {
         fprintf(stderr, "vpool doctor: /tmp: %s\n", strerror(errno));

@@ -4,6 +4,7 @@
 
 #include "base/options.h"
 #include "tool/out.h"
+#include "tool/run/launch.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -121,8 +122,8 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         case 'p': status = vp_engine_policies("export", optarg, o->policies, &o->policy_count); break;
         case 'c':
             o->replay.capacity = optarg;
-            if (!vp_engine_capacity(optarg))
-                status = vp_tool_usage("export", "'%s' is no capacity: a number with K, M, G or T behind", optarg);
+            if (!vp_launch_is_size(optarg))
+                status = vp_tool_usage("export", "'%s' is no capacity: " VP_LAUNCH_SIZES, optarg);
             break;
         case 'h': *asked_help = true; return 0;
         default: status = vp_tool_unknown("export", long_options, argv);

@@ -40,11 +40,6 @@ int vp_engine_policies(const char *command, char *list, const struct vp_policy *
     return 0;
 }
 
-bool vp_engine_capacity(const char *text) {
-    size_t digits = strspn(text, "0123456789");
-    return digits && text[digits] && strchr("KMGT", text[digits]) && !text[digits + 1];
-}
-
 /* ---- the driver ---- */
 
 static void *symbol(const char *name, void *handle) {

@@ -93,7 +93,5 @@ uint64_t vp_engine_remap_calls(const struct vp_memory_stats *s);
 enum { VP_ENGINE_POLICIES = VP_POLICY_CHOICES + 1 };
 /* Reads "P[,P…]", cutting it up, into at most VP_ENGINE_POLICIES; 0, or the status of wrong usage, told on stderr. */
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count);
-/* Is it a capacity that the simulated device takes: a number, perhaps with K, M, G or T behind? */
-bool vp_engine_capacity(const char *text);
 /* Reads one: bytes, perhaps with K, M, G or T behind, from 1 on. */
 bool vp_engine_size(const char *text, uint64_t *bytes);

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/options.h"
 #include "tool/replay/engine.h"
+#include "tool/run/launch.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -347,8 +348,8 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         case 'g': o->replay.gpu = c == 'g'; break;
         case 'c':
             o->replay.capacity = optarg;
-            if (!vp_engine_capacity(optarg))
-                status = vp_tool_usage("replay", "'%s' is no capacity: a number with K, M, G or T behind", optarg);
+            if (!vp_launch_is_size(optarg))
+                status = vp_tool_usage("replay", "'%s' is no capacity: " VP_LAUNCH_SIZES, optarg);
             break;
         case 'H':
             if (!vp_engine_size(optarg, &o->replay.handle))

@@ -13,6 +13,7 @@
 #include "tool/read/holders.h"
 #include "tool/report/columns.h"
 #include "tool/report/embedded.h"
+#include "tool/run/launch.h"
 #include "tool/tool.h"
 
 #include <errno.h>
@@ -362,8 +363,8 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         case 'p': status = vp_engine_policies("report", optarg, o->policies, &o->policy_count); break;
         case 'c':
             o->replay.capacity = optarg;
-            if (!vp_engine_capacity(optarg))
-                status = vp_tool_usage("report", "'%s' is no capacity: a number with K, M, G or T behind", optarg);
+            if (!vp_launch_is_size(optarg))
+                status = vp_tool_usage("report", "'%s' is no capacity: " VP_LAUNCH_SIZES, optarg);
             break;
         case 'h': *asked_help = true; return 0;
         default: status = vp_tool_unknown("report", long_options, argv);

@@ -145,10 +145,9 @@ void vp_launch_simulate(const char *folder, const char *capacity) {
 
 bool vp_launch_is_size(const char *text) {
     size_t digits = strspn(text, "0123456789");
-    if (!digits || digits > 15)
-        return false;
-    text += digits;
-    return !*text || (strchr("KMGT", *text) && !text[1]);
+    uint64_t bytes;
+    return (!text[digits] || (strchr("KMGT", text[digits]) && !text[digits + 1])) && vp_options_size(&text, &bytes) &&
+           bytes >= VP_LAUNCH_LEAST && bytes <= VP_LAUNCH_MOST;
 }
 
 /* ---- programs that the library cannot reach ---- */

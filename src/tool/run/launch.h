@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct vp_options;
 /* What the environment asks of the program, as the library will read it. Good until it is asked again. */
@@ -30,7 +31,10 @@ const char *vp_launch_preloaded(void);
 bool vp_launch_preload(const char *library);
 /* Lets the program find the simulated driver first; `capacity` (as VPOOL_SIM reads it) may be NULL. */
 void vp_launch_simulate(const char *folder, const char *capacity);
-/* Is that a size that VPOOL_SIM takes: a number, perhaps with K, M, G or T behind? */
+/* Is that a size that a simulated device can have (src/sim/options.c), as VPOOL_SIM reads it? */
+#define VP_LAUNCH_LEAST ((uint64_t)1 << 20)
+#define VP_LAUNCH_MOST ((uint64_t)1 << 46)
+#define VP_LAUNCH_SIZES "1M to 64T, a number with K, M, G or T behind"
 bool vp_launch_is_size(const char *text);
 
 /* Why a program, found as execvp() does, will not load the library: a constant, or NULL where nothing speaks

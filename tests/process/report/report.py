@@ -392,7 +392,8 @@ def broken_input_leaves_nothing():
 
 
 def wrong_arguments_get_one_line():
-    for args in ((), ("--nothing",), ("--policy", "nothing", RMM), ("--policy", "native", RMM), ("--capacity", "lots", RMM), ("-o",)):
+    for args in ((), ("--nothing",), ("--policy", "nothing", RMM), ("--policy", "native", RMM), ("--capacity", "lots", RMM), ("--capacity", "1K", RMM),
+                 ("--capacity", "65T", RMM), ("-o",)):
         status, out, err = vpool("report", *args)
         assert status == 2 and not out and err.count("\n") == 1, args
     for args in ((), (RMM,), ("--rmm",), ("--rmm", RMM, RMM), ("--rmm", "--policy", "vpool,bfc", RMM), ("--rmm", "--policy", "native", RMM), ("--nothing", RMM)):

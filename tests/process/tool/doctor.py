@@ -151,7 +151,9 @@ def doctor_cleans_up():
 
 def doctor_refuses_wrong_arguments():
     one_line("doctor", "--nothing")
-    one_line("doctor", "--sim=lots")
+    for size in "lots", "1K", "65T", "0", "-1":
+        one_line("doctor", f"--sim={size}")
+        one_line("run", f"--sim={size}", "true")
 
 
 TESTS = [doctor_finds_all_well,

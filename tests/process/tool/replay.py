@@ -177,9 +177,9 @@ def the_table_has_a_column_more():
     assert 10.9 < float(lagging[1].split()[-1]) < 12, lagging
 
 
-def wrong_lags_get_one_line():
+def wrong_values_get_one_line():
     path = trace(HANDED_OVER)
-    for args in ["--lag", "x"], ["--lag", "-1"], ["--lag", ""], ["--lag", "5ms"], ["--lag", " 5"], ["--lag", "10000001"], ["--work", "x"], \
+    for args in ["--capacity", "1K"], ["--capacity", "65T"], ["--lag", "x"], ["--lag", "-1"], ["--lag", ""], ["--lag", "5ms"], ["--lag", " 5"], ["--lag", "10000001"], ["--work", "x"], \
             ["--work", "99999999999999999999"], ["--lag", "5", "--gpu"], ["--late", "0"], ["--late", "101"], ["--late", "5%"], ["--lag"]:
         done = vpool(*args, *([path] if args != ["--lag"] else []))
         assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, (args, done)
@@ -228,5 +228,5 @@ tap.run([a_wrong_variable_gets_one_line, waits_of_the_gpu_cost_no_time_while_it_
          a_wait_of_the_host_may_cost_time, waits_end_where_they_have_cost_enough, who_lags_little_needs_no_wait,
          the_gpu_is_kept_at_work, work_replaces_the_times, without_a_lag_no_time_passes, the_end_is_as_long_as_one_likes,
          the_table_has_a_column_more,
-         wrong_lags_get_one_line, a_wrong_option_is_told_of, settings_for_programs_are_not_the_replays,
+         wrong_values_get_one_line, a_wrong_option_is_told_of, settings_for_programs_are_not_the_replays,
          addresses_of_bare_segments_are_told])
