@@ -86,7 +86,14 @@ static int unknown_command(const char *name) {
                          meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
 }
 
-/* ---- standard output ---- */
+/* ---- standard input and output ---- */
+
+void vp_tool_inputs(char **paths) {
+    static char standard[] = "/dev/stdin";
+    for (; *paths; paths++)
+        if (!strcmp(*paths, "-"))
+            *paths = standard;
+}
 
 static int lost; /* errno of what was written past stdio, and did not arrive */
 

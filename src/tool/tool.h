@@ -32,6 +32,9 @@ extern const size_t vp_tool_command_count;
 /* One line on stderr, and 2. */
 int vp_tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Of the files to be read, "-" is standard input. */
+void vp_tool_inputs(char **paths);
+
 /* What a JSON writer on standard output has come to, 0 or a negative errno: the command fails by it, and main() tells
  * why. 0 or 1. */
 int vp_tool_wrote(int err);

@@ -129,6 +129,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         default: status = vp_tool_unknown("export", long_options, argv);
         }
     }
+    vp_tool_inputs(argv + optind);
     if (!status)
         status = check(o, argc - optind);
     return status ? status : vp_out_spare("export", o->output, argv + optind, argc - optind);

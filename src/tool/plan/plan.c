@@ -148,6 +148,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         default: status = vp_tool_unknown("plan", long_options, argv);
         }
     }
+    vp_tool_inputs(argv + optind);
     if (!status && optind == argc)
         status = vp_tool_usage("plan", "no trace given");
     if (!status && o->output && argc - optind > 1)

@@ -4,11 +4,13 @@
 
 #include "tool/read/dump_stacks.h"
 #include "tool/read/json_read.h"
+#include "tool/read/source.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The newest version that is known. */
 enum { FORMAT_VERSION = 1 };
@@ -29,14 +31,10 @@ struct reader {
 };
 
 bool vp_dump_is(const char *path) {
-    FILE *file = fopen(path, "re");
-    int c = EOF;
-    if (file) {
-        while ((c = getc(file)) == ' ' || c == '\n' || c == '\r' || c == '\t')
-            ;
-        fclose(file);
-    }
-    return c == '{';
+    char head[512];
+    const ssize_t n = vp_source_peek(path, head, sizeof head - 1);
+    head[n > 0 ? n : 0] = 0;
+    return head[strspn(head, " \n\r\t")] == '{';
 }
 
 static struct vp_dump_device *device_of(struct reader *r, unsigned n) {
@@ -176,7 +174,8 @@ static bool can_be_json(const struct vp_dump_file *dump) {
 
 /* What is no JSON may have no end: it is read as far as that shows, and what has a fault is the caller's to tell. */
 static int read_text(struct vp_dump_file *dump, const char *path) {
-    FILE *file = fopen(path, "re");
+    const int fd = vp_source_fd(path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
     size_t room = 0, n = 1;
     while (file && n && !ferror(file)) {
         if (dump->length + 1 >= room) {
@@ -199,6 +198,8 @@ static int read_text(struct vp_dump_file *dump, const char *path) {
     bool good = file && !n && !ferror(file);
     if (file)
         fclose(file);
+    else if (fd >= 0)
+        close(fd);
     return good ? 0 : -1;
 }
 

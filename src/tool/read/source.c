@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -14,9 +15,64 @@
 #include <zlib.h>
 #endif
 
+static ssize_t peek(int fd, char *head, size_t room) {
+    int ends[2];
+    ssize_t n = pread(fd, head, room, 0);
+    if (n >= 0 || errno != ESPIPE || pipe2(ends, O_CLOEXEC) < 0)
+        return n;
+    n = tee(fd, ends[1], room, 0);
+    if (n > 0)
+        n = read(ends[0], head, (size_t)n);
+    close(ends[0]);
+    close(ends[1]);
+    return n;
+}
+
+/* Pipes that were looked into and are still to be read: opened anew, one with a name would wait for another writer. */
+static struct kept {
+    struct kept *next;
+    const char *path;
+    int fd;
+} *kept;
+
+static struct kept **find_kept(const char *path) {
+    struct kept **at = &kept;
+    while (*at && strcmp((*at)->path, path))
+        at = &(*at)->next;
+    return at;
+}
+
+int vp_source_fd(const char *path) {
+    struct kept **at = find_kept(path), *here = *at;
+    if (!here)
+        return open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = here->fd;
+    *at = here->next;
+    free(here);
+    return fd;
+}
+
+ssize_t vp_source_peek(const char *path, char *head, size_t room) {
+    struct stat about;
+    const int fd = vp_source_fd(path);
+    if (fd < 0)
+        return -1;
+    const ssize_t n = peek(fd, head, room);
+    struct kept *here = !fstat(fd, &about) && S_ISFIFO(about.st_mode) ? malloc(sizeof *here) : NULL;
+    if (here) {
+        *here = (struct kept){kept, path, fd};
+        kept = here;
+    } else {
+        close(fd);
+    }
+    return n;
+}
+
+/* No trace begins with the first byte of the two, and a pipe may have had no more so far. */
 static bool is_gzip(int fd) {
     unsigned char magic[2];
-    return pread(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
+    ssize_t n = peek(fd, (char *)magic, sizeof magic);
+    return n > 0 && magic[0] == 0x1f && (n < 2 || magic[1] == 0x8b);
 }
 
 #ifdef VP_HAVE_ZLIB
@@ -84,7 +140,7 @@ static int open_archive(struct vp_source *s, int fd) {
 
 int vp_source_open(struct vp_source *s, const char *path) {
     struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), err = 0;
+    int fd = vp_source_fd(path), err = 0;
     *s = (struct vp_source){0};
     if (fd < 0)
         return -errno;

@@ -15,6 +15,12 @@ struct vp_source {
 
 /* 0 or a negative errno. */
 int vp_source_open(struct vp_source *s, const char *path);
+/* The first bytes of a file or a pipe, which are there to be read all the same: how many, at most `room`; of a pipe
+ * those that have come so far, one at least but at its end. -1: they cannot be told beforehand. `path` stays as it is.
+ */
+ssize_t vp_source_peek(const char *path, char *head, size_t room);
+/* Opens it to be read, after such a look, too: a descriptor, or -1 with errno. */
+int vp_source_fd(const char *path);
 /* Its first line, by which a reader knows what it is, and no more than fits: what is endless, such as /dev/zero, or one
  * line as a whole, is not taken in for that. Without the newline, which *ended tells of; the length, or -1 at the end.
  */

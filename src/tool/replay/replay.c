@@ -249,7 +249,8 @@ static void help(void) {
         "Drives the pool with recorded allocations and prints what they took, a row for each trace, device and\n"
         "policy; where the trace recorded what was held as it ran, that is a row above them.\n"
         "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log (Thread,Time,Action,Pointer,Size,Stream),\n"
-        "plain or gzipped. vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace) makes one of a snapshot of PyTorch.\n\n"
+        "plain or gzipped; - is standard input. vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace)\n"
+        "makes one of a snapshot of PyTorch.\n\n"
         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, bare, stalloc, native (default: vpool); their parameters\n"
         "                    are the environment variables of `vpool options`. bare is PyTorch's cache (bfc) on\n"
         "                    addresses without memory, as under VPOOL_ADOPT=bare. stalloc is STAlloc, by a plan\n"
@@ -378,6 +379,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         }
     }
     o->replay.modelled = o->replay.lag_ns > 0;
+    vp_tool_inputs(argv + optind);
     return status ? status : check(o, argc - optind);
 }
 

@@ -335,7 +335,7 @@ static void help(void) {
          "needs no network. A trace is what VPOOL_TRACE records or RMM's log, plain or\n"
          "gzipped. It shows what the pool held as it ran, where that was recorded, and\n"
          "beside it what is replayed on the simulated driver. A dump is what VPOOL_DUMP\n"
-         "makes, as JSON.\n\n"
+         "makes, as JSON. - is standard input.\n\n"
          "  -o, --output FILE  the page (default: report.html; - is standard output)\n"
          "  --policy P[,P…]    replay each trace under each of them: vpool, vpmm, bfc, es,\n"
          "                     gmlake, stalloc (default: vpool)\n"
@@ -378,6 +378,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         planned |= o->policies[p] == &vp_policy_stalloc;
     if (!status && o->plan_path && !planned)
         status = vp_tool_usage("report", "--plan is for the policy stalloc");
+    vp_tool_inputs(argv + optind);
     if (!status && optind == argc)
         status = vp_tool_usage("report", "no trace and no dump given");
     if (!status && strcmp(o->output, "-"))

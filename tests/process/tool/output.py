@@ -4,6 +4,9 @@
 usage: output.py VPOOL
 """
 # SPDX-License-Identifier: Apache-2.0
+import gzip
+import itertools
+import json
 import os
 import re
 import stat
@@ -157,6 +160,24 @@ def what_is_read_is_not_written_over():
                     assert file.read() == TRACE, words
 
 
+def what_comes_by_a_pipe_is_read_as_a_file_is():
+    """Plain and gzipped, from standard input and from a named pipe, and dumps, too: what it is is known without taking anything from it."""
+    dump = json.dumps({"format": "vpool-dump", "version": 1, "devices": []}).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = os.path.join(folder, "pipe")
+        os.mkfifo(pipe)
+        for words, content in itertools.product([["replay"], ["plan"], ["report", "-o-"], ["export", "--rmm"]], [TRACE.encode(), gzip.compress(TRACE.encode()), dump]):
+            if content == dump and words[0] in ("replay", "plan"):
+                continue
+            for name in "-", "/dev/stdin", pipe:
+                writer = subprocess.Popen(["sh", "-c", f"cat >{'&1' if name != pipe else pipe}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                writer.stdin.write(content)
+                writer.stdin.close()
+                done = vpool(*words, name, stdin=writer.stdout, stdout=subprocess.DEVNULL)
+                writer.stdout.close()
+                assert done.returncode == 0 and not done.stderr and writer.wait(30) == 0, (words, name, content[:20], done)
+
+
 def what_is_endless_is_not_read_to_its_end():
     with tempfile.TemporaryDirectory() as folder:
         trace, long = os.path.join(folder, "t.csv"), os.path.join(folder, "long")
@@ -201,6 +222,7 @@ TESTS = [
     the_names_of_open_files_stay,
     a_file_is_whole_or_not_there,
     a_limit_on_files_is_the_programs_own,
+    what_comes_by_a_pipe_is_read_as_a_file_is,
     what_is_read_is_not_written_over,
 ]
 
