@@ -15,8 +15,9 @@ die()
     exit 1
 }
 
-# Debian packages found missing by need_*, installed together by install_missing.
+# Debian packages found missing by need_*, installed together by install_missing. What is optional the build does without.
 missing=()
+optional=()
 
 need_command()
 {
@@ -37,8 +38,8 @@ need_build_tools()
     need_command pkg-config pkg-config
     need_command python3 python3
     # The command reads and writes archives by the one, and names native code by the other, which it looks for as it runs.
-    [[ -e /usr/include/zlib.h ]] || missing+=(zlib1g-dev)
-    compgen -G '/usr/lib*/**/libdw.so.1' >/dev/null || compgen -G '/usr/lib*/libdw.so.1' >/dev/null || missing+=(libdw1)
+    [[ -e /usr/include/zlib.h ]] || optional+=(zlib1g-dev)
+    compgen -G '/usr/lib*/**/libdw.so.1' >/dev/null || compgen -G '/usr/lib*/libdw.so.1' >/dev/null || optional+=(libdw1)
     # pip only where the headers are still to be fetched.
     if [[ ${VPOOL_CUDA_HEADERS:-auto} == pypi && ! -e build/cuda-headers ]] ||
         ! VPOOL_CUDA_HEADERS=installed scripts/cuda-headers build >/dev/null 2>&1; then
@@ -48,18 +49,26 @@ need_build_tools()
 
 install_missing()
 {
-    ((${#missing[@]})) || return 0
-    local root=()
-    command -v apt-get >/dev/null || die "missing: ${missing[*]} (Debian's names; there is no apt-get here)"
-    if ((EUID != 0)); then
-        command -v sudo >/dev/null || die "missing: ${missing[*]}; run as root, or install sudo"
+    ((${#missing[@]} + ${#optional[@]})) || return 0
+    local root=() hindrance=
+    command -v apt-get >/dev/null || hindrance=" (Debian's names; there is no apt-get here)"
+    if ((EUID != 0)) && [[ ! $hindrance ]]; then
+        command -v sudo >/dev/null || hindrance="; run as root, or install sudo"
         root=(sudo)
     fi
-    say "installing ${missing[*]}"
+    if [[ $hindrance ]]; then
+        ((${#missing[@]} == 0)) || die "missing: ${missing[*]}$hindrance"
+        say "going on without ${optional[*]}$hindrance"
+        return 0
+    fi
+    say "installing ${missing[*]} ${optional[*]}"
     local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
-    "${apt[@]}" update
-    "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
-    hash -r
+    if "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${missing[@]}" "${optional[@]}" >/dev/null; then
+        hash -r
+    else
+        ((${#missing[@]} == 0)) || die "could not install ${missing[*]}"
+        say "going on without ${optional[*]}"
+    fi
 }
 
 # Sets a build folder up, or takes the one that is there; further arguments are meson's options. All folders

@@ -180,6 +180,29 @@ def a_debian_package_can_be_unpacked():
     assert all(line.split()[1] == "root/root" for line in listed.splitlines()), listed
 
 
+def what_is_optional_holds_no_build_up():
+    """On a cluster nobody can install packages: without an apt-get, with one that refuses, and where nothing is missing."""
+    def installs(lines, apt=None):
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(shutil.which("dirname"), f"{folder}/dirname")
+            os.symlink(shutil.which("env"), f"{folder}/env")
+            os.symlink(shutil.which("basename"), f"{folder}/basename")
+            if apt:
+                for name in "apt-get", "sudo":
+                    Path(folder, name).write_text(f"#!/bin/sh\n{apt}\n")
+                    os.chmod(f"{folder}/{name}", 0o755)
+            script = f"set -euo pipefail; source {SOURCE}/scripts/lib/setup.sh; {lines}; install_missing; echo went on"
+            return subprocess.run([shutil.which("bash"), "-c", script], env={"PATH": folder}, capture_output=True, text=True, timeout=60)
+    for apt in None, "exit 100":
+        done = installs("optional=(libdw1)", apt)
+        assert done.returncode == 0 and "going on without libdw1" in done.stdout and done.stdout.endswith("went on\n"), (apt, done)
+        done = installs("missing=(meson); optional=(libdw1)", apt)
+        assert done.returncode == 1 and "meson" in done.stderr and "went on" not in done.stdout, (apt, done)
+    done = installs("missing=(meson); optional=(libdw1)", "exit 0")
+    assert done.returncode == 0 and "installing meson libdw1" in done.stdout, done
+    assert installs(":").stdout == "went on\n"
+
+
 def the_release_has_one_place():
     release = packages.release()
     files = [*(SOURCE / "python").rglob("*.py"), *(SOURCE / "scripts").rglob("*")]
@@ -189,6 +212,7 @@ def the_release_has_one_place():
 try:
     tap.run([an_installation_is_whole, an_installation_builds_no_test, needs_are_read_as_others_read_them,
              the_wheels_glibc_has_all_that_is_called,
-             a_wheel_can_be_installed, pip_makes_a_wheel_of_a_clone, a_debian_package_can_be_unpacked, the_release_has_one_place])
+             a_wheel_can_be_installed, pip_makes_a_wheel_of_a_clone, a_debian_package_can_be_unpacked, what_is_optional_holds_no_build_up,
+             the_release_has_one_place])
 finally:
     shutil.rmtree(FOLDER)
