@@ -169,6 +169,11 @@ def refuses_what_is_wrong():
         refuses(pattern, path)
     dump(make())
     refuses("No such file or directory", path, os.path.join(folder, "no", "such", "trace.csv"))
+    with open(path, "rb") as file:
+        before = file.read()
+    refuses("would be written over", path, os.path.join(folder, ".", "snapshot.pickle"))
+    with open(path, "rb") as file:
+        assert file.read() == before
 
 
 globals()[case]()
