@@ -10,6 +10,7 @@
 #include "tool/run/record_run.h"
 #include "tool/help/settings.h"
 #include "tool/tool.h"
+#include "watch/dump.h"
 #include "watch/stacks.h"
 
 #include <ctype.h>
@@ -87,6 +88,12 @@ static int set(size_t i, const char *value) {
     bool native;
     if (*parsed.stacks && !vp_stacks_read(parsed.stacks, &every, &native))
         return vp_tool_usage("run", "VPOOL_STACKS=%s is not valid (allowed: SIZE, SIZE,native)", setting[1]);
+    struct vp_dump_plan plan;
+    const char *wrong;
+    vp_dump_parse(parsed.dump, &plan, &wrong);
+    if (wrong)
+        return vp_tool_usage("run", "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS)",
+                             (int)strcspn(wrong, ", "), wrong);
     setenv(setting[0], setting[1], 1);
     return 0;
 }

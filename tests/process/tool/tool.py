@@ -161,6 +161,9 @@ def run_refuses_wrong_arguments():
     one_line("run", "--policy=nothing", "true")
     one_line("run", "--sim=lots", "true")
     one_line("run", "--handle=1", "true")
+    for dump in "nothing", "exit,nothing", "every:0":
+        one_line("run", f"--dump={dump}", "true")
+    one_line("run", "--trace=yes", "true")
     one_line("run", "--cuda-headers=pypi", "true")
     # Without its value an option would take what ends the options for it.
     with tempfile.TemporaryDirectory() as folder:
