@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int vp_tool_usage(const char *command, const char *format, ...) {
     va_list args;
@@ -118,8 +119,9 @@ static void have_standard_files(void) {
 /* The command has failed if what it printed did not arrive: a full disk, a pipe that nobody reads. */
 static int end_output(const char *command, int status) {
     vp_tool_flush();
-    if (ferror(stdout))
-        vp_tool_wrote(-EIO);
+    /* What has failed within a longer text left no reason: one more byte fails by the same. */
+    if (ferror(stdout) && !lost)
+        vp_tool_wrote(write(STDOUT_FILENO, "\n", 1) < 0 ? -errno : -EIO);
     if (!lost)
         return status;
     fprintf(stderr, "vpool %s: standard output: %s\n", command, strerror(lost));

@@ -28,6 +28,7 @@ if RUNTIMES:
 TRACE = "op,id,size,stream,us\na,1,4194304,0,0\na,2,8388608,0,1\nf,1,0,0,2\n"
 PRINTING = [
     ["--help"], ["--version"], ["help"], ["help", "waits"], ["help", "--man", "vpool"], ["help", "--completion", "zsh"],
+    ["help", "run"], ["run", "--help"],
     ["options"], ["options", "--markdown"], ["top", "--once"], ["top", "--json"], ["top", "--prometheus"],
     ["replay", "TRACE"], ["replay", "--json", "TRACE"], ["replay", "--json", "--policy=native", "TRACE"],
     ["plan", "TRACE"], ["plan", "--json", "TRACE"], ["plan", "show"], ["plan", "show", "--json"], ["report", "-o-", "TRACE"],
