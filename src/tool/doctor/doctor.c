@@ -462,12 +462,14 @@ static void check_program(char **argv, const char *library) {
         return;
     }
     int status = vp_watched_end(pid, &seen);
+    snprintf(own, sizeof own, "%d.json", (int)pid);
+    /* Where it could still write its statistics, somebody had seen enough. */
+    const bool known = !access(in_folder(own), R_OK);
     if (WIFSIGNALED(status))
-        say(WRONG, "the program was ended by signal %d (%s); what it did is not known", WTERMSIG(status),
-            strsignal(WTERMSIG(status)));
+        say(known ? NOTE : WRONG, "the program was ended by signal %d (%s)%s", WTERMSIG(status),
+            strsignal(WTERMSIG(status)), known ? "" : "; what it did is not known");
     else
         say(WEXITSTATUS(status) ? NOTE : OK, "the program ended with exit status %d", WEXITSTATUS(status));
-    snprintf(own, sizeof own, "%d.json", (int)pid);
     DIR *entries = opendir(folder);
     for (struct dirent *entry; entries && (entry = readdir(entries));) {
         struct stats stats;

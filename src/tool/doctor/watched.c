@@ -17,6 +17,23 @@
 #include <time.h>
 #include <unistd.h>
 
+static volatile pid_t program;
+
+static void pass_on(int number) {
+    if (program > 0)
+        kill(program, number);
+}
+
+/* Whoever ends the command has seen enough of the program, and wants to know what was found. */
+static void pass_endings_on(void) {
+    static const int endings[] = {SIGTERM, SIGHUP};
+    const struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    struct sigaction before;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (!sigaction(endings[i], NULL, &before) && before.sa_handler == SIG_DFL)
+            sigaction(endings[i], &pass, NULL);
+}
+
 pid_t vp_watched_start(char **argv, const char *library, const char *statistics) {
     int failed[2];
     char byte = 0;
@@ -64,10 +81,13 @@ int vp_watched_end(pid_t pid, enum vp_seen *seen) {
     int status = 0, looks = 0;
     long pause = 1000000;
     *seen = VP_TOO_SHORT;
+    program = pid;
+    pass_endings_on();
     while (!waitpid(pid, &status, *seen == VP_THERE ? 0 : WNOHANG)) {
         *seen = has_library(pid) ? VP_THERE : ++looks > 3 ? VP_MISSING : VP_TOO_SHORT;
         nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
         pause = pause < 100000000 ? pause * 2 : pause;
     }
+    program = 0;
     return status;
 }

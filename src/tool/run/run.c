@@ -52,7 +52,8 @@ static void help(void) {
          "  --report=FILE  writes the page of vpool report at the end, of what the program\n"
          "                 and its children allocated; with stacks (VPOOL_STACKS=1M), unless\n"
          "                 that is set. The command stays until then, and the program is\n"
-         "                 its child; signals are passed on\n"
+         "                 its child; signals are passed on, but for SIGINT and SIGQUIT,\n"
+         "                 which a terminal sends to both\n"
          "  --quiet        no summary at the end\n"
          "  --help\n\n"
          "The library's options, each of which sets the variable of its name:\n");

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -113,6 +114,22 @@ def doctor_tells_what_was_not_served():
     assert status == 1 and has(said["!!"], "was served nothing") and has(said["--"], "cuMemAlloc went on"), said
 
 
+def doctor_tells_of_what_is_ended_from_outside():
+    """As by `timeout 60 vpool doctor -- PROGRAM`: the program ends by the signal, and what it did is told."""
+    for number in signal.SIGTERM, signal.SIGHUP:
+        doctor = subprocess.Popen([VPOOL, "doctor", "--sim", GUEST, "open", "alloc=3", "sleep=60"], env=ENV, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        said = ""
+        while "alloc=3" not in said:
+            line = doctor.stdout.readline()
+            assert line, said
+            said += line
+        doctor.send_signal(number)
+        out, err = doctor.communicate(timeout=60)
+        assert doctor.returncode == 0 and f"--  the program was ended by signal {int(number)}" in out and "not known" not in out, (out, err)
+        assert "was served 1 allocation" in out, (out, err)
+
+
 def doctor_sees_obstacles():
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "static")
@@ -167,6 +184,7 @@ TESTS = [doctor_finds_all_well,
          doctor_knows_both_libraries,
          doctor_tells_what_a_program_did,
          doctor_tells_what_was_not_served,
+         doctor_tells_of_what_is_ended_from_outside,
          doctor_sees_obstacles,
          doctor_cleans_up,
          doctor_refuses_wrong_arguments]
