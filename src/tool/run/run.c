@@ -15,9 +15,12 @@
 
 #include <ctype.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 /* The options that are the library's own come first: a row of the table each. */
 enum { SIM = VP_SETTINGS, REPORT, QUIET, HELP, OPTIONS };
@@ -56,7 +59,8 @@ static void help(void) {
          "                 which a terminal sends to both\n"
          "  --quiet        no summary at the end\n"
          "  --help\n\n"
-         "The library's options, each of which sets the variable of its name:\n");
+         "The library's options, each of which sets the variable of its name; a FILE lies in\n"
+         "the folder where the command is, wherever the program goes:\n");
     for (size_t i = 0; i < VP_SETTINGS; i++) {
         if (vp_settings[i].kind == VP_SETTING_FOREIGN)
             continue;
@@ -78,6 +82,22 @@ static void keep_complaint(void *context, const char *line) {
     snprintf(context, 512, "%.*s", (int)strcspn(line, ";"), line);
 }
 
+/* A file that is named to the command lies in the folder where that was, wherever the program goes. False: the value is
+ * no relative name, or the folder's name would be read as a pattern. */
+static bool from_here(const char *variable, const struct vp_options *o, char *path, size_t room) {
+    const char *const files[][2] = {{"VPOOL_CONFIG", o->config},
+                                    {"VPOOL_DUMP_FILE", o->dump_file},
+                                    {"VPOOL_PLAN", strcasecmp(o->plan, "auto") ? o->plan : ""},
+                                    {"VPOOL_STATS", strcmp(o->stats, "1") ? o->stats : ""},
+                                    {"VPOOL_TRACE", o->trace}};
+    char folder[PATH_MAX];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (!strcmp(variable, files[i][0]))
+            return *files[i][1] && *files[i][1] != '/' && getcwd(folder, sizeof folder) && !strchr(folder, '%') &&
+                   (size_t)snprintf(path, room, "%s/%s", folder, files[i][1]) < room;
+    return false;
+}
+
 static int set(size_t i, const char *value) {
     static struct vp_options parsed;
     const char *setting[2] = {vp_settings[i].variable, value ? value : value_alone(&vp_settings[i])};
@@ -95,7 +115,8 @@ static int set(size_t i, const char *value) {
     if (wrong)
         return vp_tool_usage("run", "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS)",
                              (int)strcspn(wrong, ", "), wrong);
-    setenv(setting[0], setting[1], 1);
+    char path[VP_OPTION_TEXT];
+    setenv(setting[0], from_here(setting[0], &parsed, path, sizeof path) ? path : setting[1], 1);
     return 0;
 }
 

@@ -154,6 +154,18 @@ def run_finds_what_was_installed():
         assert done.returncode == 0 and "policy bfc" in done.stderr, done
 
 
+def run_keeps_files_in_the_folder_of_the_command():
+    """Programs change folders, by themselves or by a shell, before the library opens the file, or before it writes it."""
+    names = {"s.json", "t.csv", "d.json", "p.plan"}
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/apart")
+        done = subprocess.run([VPOOL, "run", "--sim", "--quiet", "--stats=s.json", "--trace=t.csv", "--dump=exit", "--dump-file", "d.json",
+                               "--plan=p.plan", "sh", "-c", 'cd apart; exec "$0" open alloc=3', GUEST], env=ENV, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0 and not os.listdir(f"{folder}/apart") and set(os.listdir(folder)) == names | {"apart"}, (done, os.listdir(folder))
+        out = subprocess.run([VPOOL, "run", "--stats=yes", "--plan=auto", "--trace=no", "env"], env=ENV, cwd=folder, capture_output=True, text=True).stdout
+        assert "VPOOL_STATS=yes" in out and "VPOOL_PLAN=auto" in out and "VPOOL_TRACE=no" in out, out
+
+
 def run_refuses_wrong_arguments():
     one_line("run")
     one_line("run", "--nothing", "true")
@@ -485,7 +497,8 @@ def wrong_arguments_get_one_line():
 TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
             run_takes_the_library_that_has_the_policy, the_library_names_the_one_with_the_policy, the_first_of_two_libraries_serves,
-            run_sizes_the_device, run_finds_what_was_installed, run_refuses_wrong_arguments],
+            run_sizes_the_device, run_finds_what_was_installed, run_keeps_files_in_the_folder_of_the_command,
+            run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_tells_of_another_version, top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps,
