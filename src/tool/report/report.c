@@ -321,7 +321,8 @@ static struct options defaults(const char *command) {
 int vp_report_write(const char *command, const char *output, char **inputs, size_t count) {
     struct options o = defaults(command);
     o.output = output;
-    return write_page(&o, inputs, count);
+    const int lost = vp_out_spare(command, output, inputs, (int)count);
+    return lost ? lost : write_page(&o, inputs, count);
 }
 
 /* ---- arguments ---- */

@@ -166,6 +166,13 @@ def run_keeps_files_in_the_folder_of_the_command():
         assert "VPOOL_STATS=yes" in out and "VPOOL_PLAN=auto" in out and "VPOOL_TRACE=no" in out, out
 
 
+def run_keeps_a_trace_from_its_own_page():
+    with tempfile.TemporaryDirectory() as folder:
+        status, _, err = vpool("run", "--sim", f"--report={folder}/both", f"--trace={folder}/both", GUEST, "open", "alloc=3")
+        with open(f"{folder}/both") as file:
+            assert status and "would be written over" in err and file.readline() == "op,id,size,stream,us\n", err
+
+
 def run_refuses_wrong_arguments():
     one_line("run")
     one_line("run", "--nothing", "true")
@@ -497,7 +504,7 @@ def wrong_arguments_get_one_line():
 TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
             run_takes_the_library_that_has_the_policy, the_library_names_the_one_with_the_policy, the_first_of_two_libraries_serves,
-            run_sizes_the_device, run_finds_what_was_installed, run_keeps_files_in_the_folder_of_the_command,
+            run_sizes_the_device, run_finds_what_was_installed, run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page,
             run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
