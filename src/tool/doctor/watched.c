@@ -76,7 +76,10 @@ static bool has_library(pid_t pid) {
     return found;
 }
 
-/* The first looks may be too early, before the dynamic linker has mapped anything; later ones are ever more seldom. */
+/* Looks by which the dynamic linker must have mapped the library: 60 ms, on a busy machine, too. */
+enum { EARLY = 6 };
+
+/* Looks are ever more seldom. */
 int vp_watched_end(pid_t pid, enum vp_seen *seen) {
     int status = 0, looks = 0;
     long pause = 1000000;
@@ -84,7 +87,7 @@ int vp_watched_end(pid_t pid, enum vp_seen *seen) {
     program = pid;
     pass_endings_on();
     while (!waitpid(pid, &status, *seen == VP_THERE ? 0 : WNOHANG)) {
-        *seen = has_library(pid) ? VP_THERE : ++looks > 3 ? VP_MISSING : VP_TOO_SHORT;
+        *seen = has_library(pid) ? VP_THERE : ++looks > EARLY ? VP_MISSING : VP_TOO_SHORT;
         nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
         pause = pause < 100000000 ? pause * 2 : pause;
     }
