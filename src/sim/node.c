@@ -126,30 +126,28 @@ static CUresult op_of(const CUgraphNodeParams *p, struct sim_op **op) {
     return fill_of(&fill, p->memset.ctx, op);
 }
 
+static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                        const CUgraphNodeParams *p) {
+    struct sim_op *op = NULL;
+    return add(out, graph, after, count, op_of(p, &op), &op);
+}
+
 SIM_API(0, 12020, cuGraphAddNode,
         (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, size_t count, CUgraphNodeParams *p),
         (out, graph, after, count, p)) {
-    struct sim_op *op = NULL;
-    return add(out, graph, after, count, op_of(p, &op), &op);
+    return add_any(out, graph, after, count, p);
 }
 
-SIM_API(0, 12030, cuGraphAddNode_v2,
-        (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count,
-         CUgraphNodeParams *p),
-        (out, graph, after, edges, count, p)) {
-    struct sim_op *op = NULL;
-    (void)edges;
-    return add(out, graph, after, count, op_of(p, &op), &op);
-}
-
-SIM_API(0, 13040, cuGraphAddNode_v3,
-        (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count,
-         CUgraphNodeParams *p),
-        (out, graph, after, edges, count, p)) {
-    struct sim_op *op = NULL;
-    (void)edges;
-    return add(out, graph, after, count, op_of(p, &op), &op);
-}
+#define ADD_NODE_BEHIND(since, fn)                                                                                     \
+    SIM_API(0, since, fn,                                                                                              \
+            (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *edges, size_t count,   \
+             CUgraphNodeParams *p),                                                                                    \
+            (out, graph, after, edges, count, p)) {                                                                    \
+        (void)edges;                                                                                                   \
+        return add_any(out, graph, after, count, p);                                                                   \
+    }
+ADD_NODE_BEHIND(12030, cuGraphAddNode_v2)
+ADD_NODE_BEHIND(13040, cuGraphAddNode_v3)
 #endif
 
 /* ---- what they are ---- */
