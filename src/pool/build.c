@@ -207,7 +207,8 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
         if (vp_throttle_due(pool, req, want - h.bytes))
             return -EAGAIN;
         if (vp_bound_parts(pool, &h, want))
-            return build_in_parts(pool, req, use, out);
+            return h.bytes >= want || vp_fresh_possible(pool, want - h.bytes, 0) ? build_in_parts(pool, req, use, out)
+                                                                                 : -ENOMEM;
         if (h.exact && h.bytes < want)
             vp_harvest_break_one(pool, &h);
         vp_tight_note(pool, req, h.bytes < want ? want - h.bytes : 0);

@@ -146,6 +146,34 @@ Test(bound, is_built_in_parts_where_the_device_is_full) {
     end();
 }
 
+/* Were it made until the device has no more, each request would take as long as to clear all of that. */
+Test(bound, what_the_device_lacks_is_asked_for_before_it_is_made) {
+    const struct vp_pool_config config = {.handle = 256 * MiB, .va = 1024 * GiB};
+    fx_open_pool(ROOM, &vp_policy_vpool, &config);
+    CUdeviceptr half = fx_alloc(32 * GiB, 0), more;
+    const uint64_t creates = stats()->calls.create, held = stats()->held_bytes;
+    cr_assert_eq(fx_try(33 * GiB, 0, &more), -ENOMEM);
+    cr_assert_leq(stats()->calls.create - creates, 2, "%lu", (unsigned long)(stats()->calls.create - creates));
+    cr_assert(stats()->held_bytes == held && stats()->peak_held_bytes == held);
+    /* What is called free may be less than there is. */
+    vp_sim_fail("cuMemGetInfo_v2", -1, CUDA_ERROR_UNKNOWN);
+    more = fx_alloc(31 * GiB, 0);
+    vp_sim_fail("cuMemGetInfo_v2", 0, CUDA_SUCCESS);
+    cr_assert_eq(stats()->held_bytes, 63 * GiB);
+    fx_free(half, 0);
+    fx_free(more, 0);
+    fx_close();
+}
+
+Test(bound, what_the_device_lacks_is_asked_for_before_anything_moves) {
+    open_pool(FULL, true);
+    const uint64_t maps = stats()->calls.map;
+    CUdeviceptr a;
+    cr_assert_eq(fx_try(2 * CHUNKS * CHUNK, 0, &a), -ENOMEM);
+    cr_assert(stats()->calls.map == maps && gaps == 0);
+    end();
+}
+
 /* ---- what others do meanwhile ---- */
 
 static CUdeviceptr stolen[CHUNKS];
