@@ -107,18 +107,6 @@ int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chu
     return 0;
 }
 
-bool vp_chunks_possible(struct vp_memory *mem, size_t bytes) {
-    CUmemGenericAllocationHandle all;
-    if (vp_memory_device_free(mem) >= bytes)
-        return true;
-    if (mem->limit && (bytes > mem->limit || mem->stats.held_bytes + mem->coming_bytes > mem->limit - bytes))
-        return false;
-    if (CALL(mem, create, mem->drv->cuMemCreate(&all, bytes, &mem->prop, 0)))
-        return false;
-    CALL(mem, release, mem->drv->cuMemRelease(all));
-    return true;
-}
-
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare) {
     assert(!chunk->mappings);
     vp_list_remove(&chunk->link);

@@ -11,9 +11,6 @@ int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) __a
 /* Creates a chunk, not mapped: of the device's memory, or of the host's (spill.h). 0, -ENOMEM (there is no more) or
  * -EIO. */
 int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chunk **out);
-/* Has the device memory for chunks of so many bytes together, whole granules? Where less is called free, a handle of all
- * of them is tried, and given back. */
-bool vp_chunks_possible(struct vp_memory *mem, size_t bytes);
 /* Keeps a chunk that is mapped nowhere for later; takes it back then. */
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare);
 /* Releases spares until it is so many bytes, or all. Their sum. */

@@ -107,3 +107,16 @@ size_t vp_memory_device_free(const struct vp_memory *mem) {
     const size_t most = mem->limit > held ? mem->limit - held : 0;
     return mem->limit && free_bytes > most ? most : free_bytes;
 }
+
+bool vp_memory_possible(struct vp_memory *mem, size_t bytes) {
+    const size_t peak = mem->stats.peak_held_bytes, largest = mem->largest;
+    struct vp_chunk *all;
+    if (vp_memory_device_free(mem) >= bytes)
+        return true;
+    if (vp_chunk_create(mem, bytes, false, &all) < 0)
+        return false;
+    vp_chunk_destroy(mem, all);
+    mem->stats.peak_held_bytes = peak;
+    mem->largest = largest;
+    return true;
+}

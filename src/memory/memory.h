@@ -307,6 +307,9 @@ bool vp_memory_check(const struct vp_memory *mem, FILE *out);
 void vp_memory_breach(FILE *out, const char *what, const struct vp_region *r);
 /* What cuMemGetInfo calls free on the device, whichever is current, as far as the limit lets us have it. */
 size_t vp_memory_device_free(const struct vp_memory *mem);
+/* Has the device memory for chunks of so many bytes together, whole granules? Where less is called free, one of all of
+ * them is tried, and given back. */
+bool vp_memory_possible(struct vp_memory *mem, size_t bytes);
 /* Bytes of our own memory that describe it. */
 size_t vp_memory_metadata(const struct vp_memory *mem);
 /* Some points were met by other means than vp_fit_refresh() (somebody else asked, a context ended): files the free

@@ -37,7 +37,7 @@ enum { ENDS_FROM = 3 };
 enum { ASKED_FROM = 4 };
 
 bool vp_fresh_possible(struct vp_pool *pool, size_t bytes, size_t largest) {
-    return bytes / ASKED_FROM < largest || vp_chunks_possible(&pool->mem, bytes);
+    return bytes / ASKED_FROM < largest || vp_memory_possible(&pool->mem, bytes);
 }
 
 int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {

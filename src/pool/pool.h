@@ -179,7 +179,7 @@ struct vp_pool {
         size_t bytes;
     } scratch;
     struct vp_throttle throttle;
-    struct vp_slack slack;
+    struct vp_slack slack, bare_slack; /* what the pool places, and blocks over bare segments */
     struct vp_bound bound;
     struct vp_giving giving;
     uint64_t tight_until;  /* blocks lie as tight as can be up to so many allocations: tight.h */

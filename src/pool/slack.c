@@ -126,6 +126,11 @@ static bool seen(struct vp_slack *s, size_t size) {
     return false;
 }
 
+/* Room for the sizes seen; false: there is none, or nobody asks for slack. */
+static bool has_sizes(const struct vp_pool *pool, struct vp_slack *s) {
+    return pool->config.slack && (s->sizes || (s->sizes = vp_os_take(SIZES * sizeof *s->sizes)));
+}
+
 static bool about(size_t a, size_t b) {
     return (a < b ? b - a : a - b) <= a / ALIKE;
 }
@@ -192,8 +197,9 @@ static void settle(struct vp_slack *s, bool first) {
     s->still_windows = still ? s->still_windows + 1 : 0;
 }
 
+/* At the end of a window, with `maps` of the driver so far. */
 static void step(struct vp_slack *s, uint64_t maps) {
-    const uint64_t price = s->price = maps * MAP_NS / WINDOW;
+    const uint64_t price = s->price = (maps - s->maps) * MAP_NS / WINDOW;
     s->novel_windows = s->novel > NOVEL ? s->novel_windows + 1 : 0;
     s->cheap_windows = price < CHEAP_NS ? s->cheap_windows + 1 : 0;
     const bool novel = s->novel_windows >= NOVEL_WINDOWS || s->grade + 1 == GRADES;
@@ -203,13 +209,15 @@ static void step(struct vp_slack *s, uint64_t maps) {
         s->step--, s->steps++;
         s->cheap_windows = 0;
     }
+    s->maps = maps;
+    s->last_novel = s->novel;
+    s->windows++;
+    s->rest -= s->rest > 0;
 }
 
 void vp_slack_note(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_slack *s = &pool->slack;
-    if (!pool->config.slack || req->asked < EARLY_WORTH)
-        return;
-    if (!s->sizes && !(s->sizes = vp_os_take(SIZES * sizeof *s->sizes)))
+    if (req->asked < EARLY_WORTH || !has_sizes(pool, s))
         return;
     if (req->asked < WORTH) {
         count_early(s, req->size, !seen(s, req->size));
@@ -222,20 +230,61 @@ void vp_slack_note(struct vp_pool *pool, const struct vp_request *req) {
         settle(s, true);
     if (s->count < WINDOW)
         return;
-    const uint64_t maps = pool->mem.stats.calls.map;
-    step(s, maps - s->maps);
+    step(s, pool->mem.stats.calls.map);
     settle(s, false);
-    s->maps = maps;
-    s->last_novel = s->novel;
-    s->windows++;
-    s->rest -= s->rest > 0;
     s->count = s->novel = s->alike = 0;
 }
 
-void vp_slack_press(struct vp_pool *pool) {
-    pool->slack.rest = pool->config.slack ? REST_WINDOWS : 0;
-    pool->slack.step = 0;
+static void press(const struct vp_pool *pool, struct vp_slack *s) {
+    s->rest = pool->config.slack ? REST_WINDOWS : 0;
+    s->step = 0;
 }
+
+void vp_slack_press(struct vp_pool *pool) {
+    press(pool, &pool->slack);
+}
+
+/* ---- blocks over bare segments ---- */
+
+void vp_slack_count_block(struct vp_pool *pool, size_t size) {
+    struct vp_slack *s = &pool->bare_slack;
+    if (!has_sizes(pool, s))
+        return;
+    s->count++;
+    s->novel += !seen(s, size);
+}
+
+/* While a program makes no call, nobody looks, and what it paid was for more than a window: the last one is as those
+ * before. */
+void vp_slack_look_at_blocks(struct vp_pool *pool) {
+    struct vp_slack *s = &pool->bare_slack;
+    const uint64_t maps = pool->mem.stats.calls.map;
+    if (s->count < WINDOW)
+        return;
+    s->maps = maps - (maps - s->maps) * WINDOW / s->count;
+    s->novel = (unsigned)((uint64_t)s->novel * WINDOW / s->count);
+    s->grade = grade(s->novel, false);
+    step(s, maps);
+    s->count = s->novel = 0;
+}
+
+void vp_slack_press_blocks(struct vp_pool *pool) {
+    press(pool, &pool->bare_slack);
+}
+
+static double percent_of_blocks(const struct vp_pool *pool) {
+    const struct vp_slack *s = &pool->bare_slack;
+    return s->rest ? 0 : pool->config.slack * STEP[s->step] / 1000.0;
+}
+
+size_t vp_slack_of_blocks(const struct vp_pool *pool) {
+    const struct vp_memory_stats *stats = &pool->mem.stats;
+    const double percent = percent_of_blocks(pool);
+    const uint64_t room = stats->live_bytes / ROOM_SHARE;
+    return percent == 0 ? 0 : (size_t)((double)stats->peak_live_bytes / 100 * percent) + (room < ROOM ? room : ROOM);
+}
+
+/* ---- the pool's own ---- */
 
 static bool several_streams(const struct vp_pool *pool) {
     return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
@@ -382,23 +431,30 @@ size_t vp_slack_excess(const struct vp_pool *pool) {
 
 double vp_slack_percent(const struct vp_pool *pool) {
     const bool all = needs_all(pool) && !pool->slack.alike_sizes;
-    return on(pool) ? pool->config.slack * STEP[all ? STEPS - 1 : pool->slack.step] / 1000.0 : 0;
+    const double own = on(pool) ? pool->config.slack * STEP[all ? STEPS - 1 : pool->slack.step] / 1000.0 : 0,
+                 blocks = percent_of_blocks(pool);
+    return own > blocks ? own : blocks;
 }
 
 double vp_slack_novelty(const struct vp_pool *pool) {
-    return pool->slack.last_novel / (double)WINDOW;
+    const struct vp_slack *s = pool->bare_slack.windows ? &pool->bare_slack : &pool->slack;
+    return s->last_novel / (double)WINDOW;
 }
 
 struct vp_slack_state vp_slack_state(const struct vp_pool *pool) {
-    return (struct vp_slack_state){vp_slack_percent(pool), vp_slack_novelty(pool), pool->slack.steps};
+    return (struct vp_slack_state){vp_slack_percent(pool), vp_slack_novelty(pool),
+                                   pool->slack.steps + pool->bare_slack.steps};
 }
 
 void vp_slack_finish(struct vp_pool *pool) {
-    if (pool->slack.sizes)
-        munmap(pool->slack.sizes, SIZES * sizeof *pool->slack.sizes);
-    pool->slack.sizes = NULL;
+    struct vp_slack *const both[] = {&pool->slack, &pool->bare_slack};
+    for (int i = 0; i < 2; i++) {
+        if (both[i]->sizes)
+            munmap(both[i]->sizes, SIZES * sizeof *both[i]->sizes);
+        both[i]->sizes = NULL;
+    }
 }
 
 size_t vp_slack_metadata(const struct vp_pool *pool) {
-    return pool->slack.sizes ? SIZES * sizeof *pool->slack.sizes : 0;
+    return (!!pool->slack.sizes + !!pool->bare_slack.sizes) * SIZES * sizeof *pool->slack.sizes;
 }

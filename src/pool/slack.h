@@ -27,6 +27,16 @@ void vp_slack_note(struct vp_pool *pool, const struct vp_request *req);
 /* Nothing is left to be made: what is there is packed, now and for some windows. */
 void vp_slack_press(struct vp_pool *pool);
 
+/*
+ * The same for blocks over bare segments, which their cache places, and of which slack is all that follows. Who holds
+ * the cache's lock counts the large ones; with both locks it is looked at what has been counted.
+ */
+void vp_slack_count_block(struct vp_pool *pool, size_t size);
+void vp_slack_look_at_blocks(struct vp_pool *pool);
+void vp_slack_press_blocks(struct vp_pool *pool);
+/* Bytes that may be held for them above the peak, for the sake of fewer calls. */
+size_t vp_slack_of_blocks(const struct vp_pool *pool);
+
 /* Are so many bytes rather to be made anew than idle memory to be moved there? */
 bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /* The largest handle for a request, which is made of `fresh` new bytes; 0: as ever. */

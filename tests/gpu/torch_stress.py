@@ -43,6 +43,8 @@ class Graph:
                 middle = middle + 1
             self.out = middle * 2
             del middle
+        self.graph.replay()  # by cudaMallocAsync's graphs what it allocates has no memory before
+        torch.cuda.synchronize()
 
     def launch(self, wrong):
         self.out.zero_()

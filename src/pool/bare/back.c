@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/ahead.h"
 #include "pool/bare/bare.h"
+#include "pool/slack.h"
 #include "pool/giving.h"
 
 #include "base/thread.h"
@@ -228,6 +229,7 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     bare->backs = addr;
     bare->backs_size = size;
     vp_bare_count(pool);
+    vp_slack_look_at_blocks(pool);
     vp_bare_run_open(bare, addr, size);
     if ((size >= VP_BARE_LARGE || bare->short_of) && may_let_go(pool)) {
         stays |= shed(pool, segment, first, first, end);

@@ -13,6 +13,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "pool/bare/bare.h"
+#include "pool/slack.h"
 
 #include <errno.h>
 
@@ -162,6 +163,8 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
         f->exhausted = 0;
         err = create(f, size, out);
     }
+    if (f->exhausted)
+        vp_slack_press_blocks(f->pool);
     if (err != -ENOMEM || (*out = take_idle(f, kind)))
         return err == -ENOMEM ? 0 : err;
     while (mem->stats.held_bytes + size > cap && release_one(f, ~0U, true) >= 0)

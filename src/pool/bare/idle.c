@@ -9,6 +9,7 @@
 #include "pool/bare/bare.h"
 
 #include "base/sort.h"
+#include "pool/slack.h"
 
 #include <sys/mman.h>
 
@@ -32,7 +33,8 @@ static size_t share(const struct vp_pool *pool, unsigned share_of) {
 }
 
 size_t vp_bare_cap(const struct vp_pool *pool) {
-    return pool->mem.stats.peak_live_bytes + share(pool, SPARE_SHARE);
+    const size_t spare = share(pool, SPARE_SHARE), slack = vp_slack_of_blocks(pool);
+    return pool->mem.stats.peak_live_bytes + (slack > spare ? slack : spare);
 }
 
 bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk) {

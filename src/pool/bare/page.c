@@ -1,6 +1,7 @@
 /* Bare segments, page by page: blocks come and go, and their memory is kept or let go of. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
+#include "pool/slack.h"
 
 #include "base/thread.h"
 
@@ -234,6 +235,7 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     count_live(bare, x.first, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
+        vp_slack_count_block(bare->pool, size);
         note_use(bare, &x, run);
         return all && !(around >= VP_BARE_WORTH_PAGES && much_lost(bare));
     }

@@ -74,9 +74,9 @@ class Replays:
                 self.traces[key] = path, synthetic.write(kind, seed, EVENTS, path, scale_by).drained
             return self.traces[key]
 
-    def replay(self, *arguments, limit=None):
+    def replay(self, *arguments, limit=None, env=None):
         tool = os.path.join(self.bench.folder, "vpool")
-        return next(objects(output_of([tool, "replay", "--json", "--late", str(LATE), *arguments], limit=limit)))
+        return next(objects(output_of([tool, "replay", "--json", "--late", str(LATE), *arguments], limit=limit, env=env)))
 
     def all_of(self, what, jobs):
         """The results by key of jobs, which are functions by key. None: it took too long."""
@@ -143,6 +143,38 @@ def memory(bench):
     for kind, (_, most) in GOALS.items():
         values = [waste_of(ours[kind, seed]) for seed in SEEDS]
         goals.append(Goal(held_name(kind), each_seed(values, 4), f"<= {most}", max(values) <= most))
+    return goals
+
+
+# ---- over bare segments, whose cache says where blocks lie
+
+BARE_KINDS, SLACKS = ("alike", "mix16", "churn", "hash_tables"), (0, 5, 50)
+BARE_HELD, BARE_ALIKE = 1.055, 0.25
+
+
+def bare_names(kind):
+    name = f"never repeat, over bare segments, {kind}"
+    return f"{name}: driver time / with no slack", f"{name}: held / live"
+
+
+def bare_wanted(kind):
+    return f"<= {BARE_ALIKE}" if kind == "alike" else "-", f"<= {BARE_HELD}"
+
+
+def over_bare_segments(bench):
+    replays, goals = replays_of(bench), []
+    results = replays.all_of("bare segments", {
+        (kind, slack): lambda kind=kind, slack=slack: replays.replay(
+            "--policy", "bare", replays.trace(kind, SEEDS[0])[0], env={"VPOOL_SLACK": str(slack)})
+        for kind in BARE_KINDS for slack in SLACKS})
+    for kind in BARE_KINDS:
+        none, some, much = (results[kind, slack] for slack in SLACKS)
+        share, waste = late_ms(some) / late_ms(none), waste_of(some)
+        name, wanted = bare_names(kind), bare_wanted(kind)
+        goals.append(Goal(name[0], f"{share:.4f} ({late_ms(some):.1f} ms / 1,000 events for {late_ms(none):.1f}; with {SLACKS[2]} % "
+                          f"{late_ms(much):.1f})", wanted[0], share <= BARE_ALIKE if kind == "alike" else None))
+        goals.append(Goal(name[1], f"{waste:.4f} (with no slack {waste_of(none):.4f}, with {SLACKS[2]} % {waste_of(much):.4f})",
+                          wanted[1], waste <= BARE_HELD))
     return goals
 
 
@@ -307,6 +339,8 @@ def probes():
               [(LONGEST, f"<= {LONGEST_MS} ms")], driver_time),
         Probe("never repeat: memory", False, [(held_name(kind), f"<= {goal[1]}") for kind, goal in GOALS.items()], memory),
         Probe("never repeat: little memory", False, edge_rows(), edges),
+        Probe("never repeat: over bare segments", False,
+              [row for kind in BARE_KINDS for row in zip(bare_names(kind), bare_wanted(kind))], over_bare_segments),
         Probe("small programs", False, [(small_name(kind), small_wanted(kind)) for kind in SMALL], small),
         Probe("recorded: beside d4de421", False,
               [(name, RECORDED_WANTED) for name in RECORDED.values()] + [(RECORDED_WORST, f"<= {RECORDED_WASTE}")], recorded),

@@ -1,0 +1,126 @@
+/* Bare segments: what is held for fewer calls, where the sizes of blocks never come again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+#include "pool/slack.h"
+
+#include <stdlib.h>
+
+/* A cache of many more addresses than are in use: a block lies at the beginning of one of its places. */
+enum { PLACES = 32, ALIVE = 10, STEPS = 1600, WATCHED = 150 };
+static const size_t PLACE = 12 * MiB;
+
+struct spent {
+    unsigned long early, late; /* maps in WATCHED steps, before a window of blocks is over, and at the end */
+    size_t live, held;
+    struct vp_slack_state slack;
+};
+
+static uint32_t seed;
+
+static uint32_t rnd(uint32_t below) {
+    seed = seed * 1664525 + 1013904223;
+    return (seed >> 8) % below;
+}
+
+static size_t new_size(unsigned step) {
+    (void)step;
+    return 4 * MiB + rnd(16384) * 512;
+}
+
+static size_t same_size(unsigned step) {
+    return 4 * MiB + step % 30 * 256 * KiB;
+}
+
+static unsigned any_place(unsigned step) {
+    (void)step;
+    return rnd(PLACES);
+}
+
+static unsigned next_place(unsigned step) {
+    return step % 30;
+}
+
+/* With so much slack. As many blocks are alive as there were steps ago. */
+static struct spent run(const char *slack, size_t (*size_of)(unsigned), unsigned (*place_of)(unsigned)) {
+    size_t sizes[PLACES] = {0};
+    unsigned alive[ALIVE] = {0};
+    struct spent spent = {0};
+    setenv("VPOOL_SLACK", slack, 1);
+    door_open("backing=ledger,capacity=1G,granularity=64K,lazy=0");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr seg = segment(PLACES * PLACE, s);
+    seed = 1;
+    for (unsigned step = 0; step < STEPS; step++) {
+        unsigned *last = &alive[step % ALIVE], at = place_of(step);
+        if (step >= ALIVE) {
+            cr_assert(vp_bare_unused(seg + *last * PLACE, sizes[*last], false));
+            sizes[*last] = 0;
+        }
+        while (sizes[at])
+            at = (at + 1) % PLACES;
+        sizes[*last = at] = size_of(step);
+        const unsigned long before = maps();
+        cu_ok(vp_bare_room(0, sizes[at], on(s)));
+        cr_assert(vp_bare_used(seg + at * PLACE, sizes[at], on(s)));
+        spent.early += step >= 250 - WATCHED && step < 250 ? maps() - before : 0;
+        spent.late += step >= STEPS - WATCHED ? maps() - before : 0;
+    }
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    const struct vp_memory_stats stats = vp_pool_stats(pool_of(0));
+    spent.live = stats.peak_live_bytes;
+    spent.held = stats.peak_held_bytes;
+    spent.slack = vp_slack_state(pool_of(0));
+    door_close();
+    return spent;
+}
+
+Test(bare, no_more_is_held_where_that_is_not_wanted) {
+    const struct spent none = run("0", new_size, any_place);
+    cr_assert(none.slack.percent == 0 && none.held < none.live / 100 * 102);
+    cr_assert_gt(none.late, none.early / 100 * 91, "%lu after %lu", none.late, none.early);
+}
+
+Test(bare, more_is_held_where_sizes_never_come_again) {
+    const struct spent some = run("5", new_size, any_place);
+    cr_assert(some.slack.percent == 5 && some.slack.novelty > 0.5 && some.slack.steps == 3);
+    cr_assert_lt(some.late, some.early / 100 * 91, "%lu after %lu", some.late, some.early);
+    /* And what chunks are rounded by: of small programs a 16th of what is alive. */
+    cr_assert_leq(some.held, some.live / 100 * 105 + some.live / 16 + 2 * MiB, "%zu of %zu", some.held, some.live);
+}
+
+Test(bare, as_much_more_as_is_wanted) {
+    const struct spent much = run("50", new_size, any_place);
+    cr_assert_eq(much.slack.percent, 50);
+    cr_assert_lt(much.late, much.early / 10 * 7, "%lu after %lu", much.late, much.early);
+    cr_assert(much.held > much.live / 100 * 130 && much.held < much.live / 100 * 157);
+}
+
+Test(bare, nothing_is_held_for_what_repeats_itself) {
+    const struct spent same = run("50", same_size, next_place);
+    cr_assert(same.slack.percent == 0 && same.held < same.live / 100 * 102);
+}
+
+/* On a full device nothing is asked for in vain at each block. */
+Test(bare, nothing_is_made_for_fewer_calls_on_a_full_device) {
+    setenv("VPOOL_SLACK", "50", 1);
+    door_open("backing=ledger,capacity=96M,granularity=64K,lazy=0");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr seg = segment(PLACES * PLACE, s);
+    size_t sizes[PLACES] = {0};
+    unsigned long creates = 0;
+    seed = 1;
+    for (unsigned step = 0; step < STEPS; step++) {
+        const unsigned at = step % PLACES, last = (step + PLACES - 9) % PLACES;
+        if (sizes[last])
+            cr_assert(vp_bare_unused(seg + last * PLACE, sizes[last], false));
+        sizes[last] = 0;
+        sizes[at] = new_size(step);
+        cu_ok(vp_bare_room(0, sizes[at], on(s)));
+        cr_assert(vp_bare_used(seg + at * PLACE, sizes[at], on(s)));
+        if (step == STEPS / 2)
+            creates = vp_sim_calls("cuMemCreate");
+    }
+    cr_assert_lt(vp_sim_calls("cuMemCreate") - creates, STEPS / 10, "%lu", vp_sim_calls("cuMemCreate") - creates);
+    door_close();
+}
