@@ -208,7 +208,9 @@ static __attribute__((cold)) void forget_unasked(struct vp_bare *bare) {
     struct vp_bare_unasked lacking = {0};
     while (bare->unasked_count) {
         const struct vp_bare_unasked block = bare->unasked[--bare->unasked_count];
-        lacking = block.lacks ? block : lacking;
+        if (!block.lacks)
+            continue;
+        lacking = block;
         vp_bare_give_up(bare, block.addr, block.size);
     }
     vp_leave();

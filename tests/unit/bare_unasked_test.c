@@ -326,3 +326,23 @@ Test(bare, what_a_thread_frees_ends_another_threads_doubt) {
     cu_ok(cuMemsetD8Async(kept - 70 * MiB, 1, 69 * MiB, stream));
     door_close();
 }
+
+/* What others may still use is let go of when the cache has gone on. That is no block without memory: with one, each
+ * block would ask the device what it has. */
+Test(bare, what_is_let_go_of_later_was_not_given_up) {
+    door_open(SIM);
+    atomic_store(&vp_bare_pools, true);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    use(seg, 8 * MiB, s);
+    cr_assert(vp_bare_unused(seg, 8 * MiB, true));
+    cr_assert_eq(pool_of(0)->bare->unasked_count, 1);
+    use(seg + 16 * MiB, 2 * MiB, s);
+    cr_assert(!pool_of(0)->bare->gave_up);
+    use(seg + 24 * MiB, 2 * MiB, s);
+    const unsigned long asked = vp_sim_calls("cuMemGetInfo_v2") + vp_sim_calls("cuMemGetInfo");
+    for (int i = 0; i < 8; i++)
+        cu_ok(vp_bare_room(0, 64 * KiB, on(s)));
+    cr_assert_leq(vp_sim_calls("cuMemGetInfo_v2") + vp_sim_calls("cuMemGetInfo") - asked, 2);
+    door_close();
+}
