@@ -68,7 +68,8 @@
       "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less. " \
       "From 256M on larger ones are made where a request would take more than 200.") \
     X(INT, slack, "VPOOL_SLACK", "5", "0..50", \
-      "Percent of the most that was alive which may be held above it for fewer driver calls, while the program's sizes do not repeat; 0: none.") \
+      "Percent of the most that was alive which may be held above it for fewer driver calls, while the program's sizes " \
+      "do not repeat; over bare segments up to ten times that, where they cost much; 0: none.") \
     X(SIZE, va, "VPOOL_VA", "0", "0..64T", \
       "First reservation of addresses on each device; 0 is automatic: 4T, halved while the driver refuses.") \
     X(SHARE, limit, "VPOOL_LIMIT", "0", "0, 1M..64T, 1%..100%", \

@@ -29,6 +29,14 @@ enum { MAP_NS = 40000, DEAR_NS = 5000, CHEAP_NS = DEAR_NS / 8, CHEAP_WINDOWS = 1
 static const unsigned STEP[] = {0, 400, 700, 1000};
 enum { STEPS = sizeof STEP / sizeof *STEP };
 
+/*
+ * Over bare segments further ones, where a block costs more than 20 us at the last of these: a cache that keeps many
+ * more addresses than it uses has no memory at most of them, and 5 % more does not change that. Such a program took six
+ * times as long as with all the memory that its cache keeps. Each step takes no more than half of what the device has.
+ */
+static const unsigned BLOCK_STEP[] = {0, 400, 700, 1000, 2000, 4000, 7000, 10000};
+enum { BLOCK_STEPS = sizeof BLOCK_STEP / sizeof *BLOCK_STEP, DEARER_NS = 20000 };
+
 /* Beyond that share: some chunks' rounding, less for small programs; nor are a small program's handles larger. */
 enum { ROOM = 32 << 20, ROOM_SHARE = 16 };
 
@@ -197,13 +205,13 @@ static void settle(struct vp_slack *s, bool first) {
     s->still_windows = still ? s->still_windows + 1 : 0;
 }
 
-/* At the end of a window, with `maps` of the driver so far. */
-static void step(struct vp_slack *s, uint64_t maps) {
+/* At the end of a window, with `maps` of the driver so far; it goes no further than to step `last`. */
+static void step(struct vp_slack *s, uint64_t maps, unsigned last) {
     const uint64_t price = s->price = (maps - s->maps) * MAP_NS / WINDOW;
     s->novel_windows = s->novel > NOVEL ? s->novel_windows + 1 : 0;
     s->cheap_windows = price < CHEAP_NS ? s->cheap_windows + 1 : 0;
     const bool novel = s->novel_windows >= NOVEL_WINDOWS || s->grade + 1 == GRADES;
-    if (price > DEAR_NS && novel && s->step + 1 < STEPS)
+    if (price > (s->step + 1 < STEPS ? DEAR_NS : DEARER_NS) && novel && s->step < last)
         s->step++, s->steps++;
     if (s->cheap_windows >= CHEAP_WINDOWS && s->step) {
         s->step--, s->steps++;
@@ -230,7 +238,7 @@ void vp_slack_note(struct vp_pool *pool, const struct vp_request *req) {
         settle(s, true);
     if (s->count < WINDOW)
         return;
-    step(s, pool->mem.stats.calls.map);
+    step(s, pool->mem.stats.calls.map, STEPS - 1);
     settle(s, false);
     s->count = s->novel = s->alike = 0;
 }
@@ -254,6 +262,17 @@ void vp_slack_count_block(struct vp_pool *pool, size_t size) {
     s->novel += !seen(s, size);
 }
 
+/* Bytes above the peak. */
+static size_t at_step(const struct vp_pool *pool, unsigned n) {
+    return (size_t)((double)pool->mem.stats.peak_live_bytes / 100000 * BLOCK_STEP[n] * pool->config.slack);
+}
+
+/* Is there room for the next step? */
+static bool may_go_further(const struct vp_pool *pool) {
+    const unsigned n = pool->bare_slack.step;
+    return n + 1 < BLOCK_STEPS && at_step(pool, n + 1) - at_step(pool, n) <= vp_memory_device_free(&pool->mem) / 2;
+}
+
 /* While a program makes no call, nobody looks, and what it paid was for more than a window: the last one is as those
  * before. */
 void vp_slack_look_at_blocks(struct vp_pool *pool) {
@@ -264,7 +283,7 @@ void vp_slack_look_at_blocks(struct vp_pool *pool) {
     s->maps = maps - (maps - s->maps) * WINDOW / s->count;
     s->novel = (unsigned)((uint64_t)s->novel * WINDOW / s->count);
     s->grade = grade(s->novel, false);
-    step(s, maps);
+    step(s, maps, s->rest ? 0 : may_go_further(pool) ? BLOCK_STEPS - 1 : STEPS - 1);
     s->count = s->novel = 0;
 }
 
@@ -272,16 +291,9 @@ void vp_slack_press_blocks(struct vp_pool *pool) {
     press(pool, &pool->bare_slack);
 }
 
-static double percent_of_blocks(const struct vp_pool *pool) {
-    const struct vp_slack *s = &pool->bare_slack;
-    return s->rest ? 0 : pool->config.slack * STEP[s->step] / 1000.0;
-}
-
 size_t vp_slack_of_blocks(const struct vp_pool *pool) {
-    const struct vp_memory_stats *stats = &pool->mem.stats;
-    const double percent = percent_of_blocks(pool);
-    const uint64_t room = stats->live_bytes / ROOM_SHARE;
-    return percent == 0 ? 0 : (size_t)((double)stats->peak_live_bytes / 100 * percent) + (room < ROOM ? room : ROOM);
+    const uint64_t room = pool->mem.stats.live_bytes / ROOM_SHARE;
+    return pool->bare_slack.step ? at_step(pool, pool->bare_slack.step) + (room < ROOM ? room : ROOM) : 0;
 }
 
 /* ---- the pool's own ---- */
@@ -432,7 +444,7 @@ size_t vp_slack_excess(const struct vp_pool *pool) {
 double vp_slack_percent(const struct vp_pool *pool) {
     const bool all = needs_all(pool) && !pool->slack.alike_sizes;
     const double own = on(pool) ? pool->config.slack * STEP[all ? STEPS - 1 : pool->slack.step] / 1000.0 : 0,
-                 blocks = percent_of_blocks(pool);
+                 blocks = pool->config.slack * BLOCK_STEP[pool->bare_slack.step] / 1000.0;
     return own > blocks ? own : blocks;
 }
 
