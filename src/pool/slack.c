@@ -205,14 +205,14 @@ static void settle(struct vp_slack *s, bool first) {
     s->still_windows = still ? s->still_windows + 1 : 0;
 }
 
-/* At the end of a window, with `maps` of the driver so far; it goes no further than to step `last`. */
+/* At the end of a window, with `maps` of the driver so far: up as far as step `last`, or down by one. */
 static void step(struct vp_slack *s, uint64_t maps, unsigned last) {
     const uint64_t price = s->price = (maps - s->maps) * MAP_NS / WINDOW;
     s->novel_windows = s->novel > NOVEL ? s->novel_windows + 1 : 0;
     s->cheap_windows = price < CHEAP_NS ? s->cheap_windows + 1 : 0;
     const bool novel = s->novel_windows >= NOVEL_WINDOWS || s->grade + 1 == GRADES;
     if (price > (s->step + 1 < STEPS ? DEAR_NS : DEARER_NS) && novel && s->step < last)
-        s->step++, s->steps++;
+        s->step = last, s->steps++;
     if (s->cheap_windows >= CHEAP_WINDOWS && s->step) {
         s->step--, s->steps++;
         s->cheap_windows = 0;
@@ -238,7 +238,7 @@ void vp_slack_note(struct vp_pool *pool, const struct vp_request *req) {
         settle(s, true);
     if (s->count < WINDOW)
         return;
-    step(s, pool->mem.stats.calls.map, STEPS - 1);
+    step(s, pool->mem.stats.calls.map, s->step + 1 < STEPS ? s->step + 1 : s->step);
     settle(s, false);
     s->count = s->novel = s->alike = 0;
 }
@@ -267,10 +267,19 @@ static size_t at_step(const struct vp_pool *pool, unsigned n) {
     return (size_t)((double)pool->mem.stats.peak_live_bytes / 100000 * BLOCK_STEP[n] * pool->config.slack);
 }
 
-/* Is there room for the next step? */
-static bool may_go_further(const struct vp_pool *pool) {
-    const unsigned n = pool->bare_slack.step;
-    return n + 1 < BLOCK_STEPS && at_step(pool, n + 1) - at_step(pool, n) <= vp_memory_device_free(&pool->mem) / 2;
+/*
+ * The step that a window may lead to: one more, or several where a block costs many times what it may; further ones
+ * within half of what the device has left.
+ */
+static unsigned next_step(const struct vp_pool *pool, uint64_t price) {
+    const unsigned now = pool->bare_slack.step;
+    unsigned next = now < BLOCK_STEPS - 1 ? now + 1 : now;
+    for (unsigned i = 0; i < 2 && price > 4 * DEARER_NS && next < BLOCK_STEPS - 1; i++, price /= 4)
+        next++;
+    while (next >= STEPS && next > now &&
+           at_step(pool, next) - at_step(pool, now) > vp_memory_device_free(&pool->mem) / 2)
+        next--;
+    return pool->bare_slack.rest ? 0 : next;
 }
 
 /* While a program makes no call, nobody looks, and what it paid was for more than a window: the last one is as those
@@ -283,7 +292,7 @@ void vp_slack_look_at_blocks(struct vp_pool *pool) {
     s->maps = maps - (maps - s->maps) * WINDOW / s->count;
     s->novel = (unsigned)((uint64_t)s->novel * WINDOW / s->count);
     s->grade = grade(s->novel, false);
-    step(s, maps, s->rest ? 0 : may_go_further(pool) ? BLOCK_STEPS - 1 : STEPS - 1);
+    step(s, maps, next_step(pool, (maps - s->maps) * MAP_NS / WINDOW));
     s->count = s->novel = 0;
 }
 
