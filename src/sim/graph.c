@@ -168,8 +168,7 @@ void sim_capture_leave(struct sim_stream *stream) {
     if (capture->origin == stream) {
         sim_graph_put(capture->graph);
         capture_end(capture);
-    } else {
-        capture->invalid = true;
+    } else { /* a program may be rid of one that it has joined back: what it captured stays */
         leave(stream);
     }
 }
@@ -287,17 +286,17 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    else if (!out)
+    else if (!out && !capture->graph->handle) /* whoever captures into a graph has it */
         result = CUDA_ERROR_INVALID_VALUE;
     else if (!joined(capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     if (result == CUDA_SUCCESS && capture->graph->refs == 1 && !capture->graph->handle) {
         *out = capture->graph->handle = sim_handle_new(SIM_GRAPH, capture->graph);
     } else {
-        if (result == CUDA_SUCCESS)
-            *out = capture->graph->handle;
-        else
+        if (result != CUDA_SUCCESS)
             capture->graph->broken = true;
+        else if (out)
+            *out = capture->graph->handle;
         sim_graph_put(capture->graph);
     }
     capture_end(capture);

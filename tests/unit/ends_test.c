@@ -68,7 +68,7 @@ Test(ends, a_stream_that_has_joined_a_capture_is_destroyed) {
     cu_ok(cuEventRecord(event, begins));
     cu_ok(cuStreamWaitEvent(joins, event, 0));
     cu_ok(door_stream_destroy(joins));
-    cr_assert_eq(door_end_capture(begins, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    cr_assert_eq(door_end_capture(begins, &graph), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
     cr_assert_eq(door_stream(CU_STREAM_NON_BLOCKING), joins);
     cr_assert_neq(door_malloc(8 * MiB), freed);
     vp_sim_release(held);

@@ -54,6 +54,28 @@ Test(sim, a_graph_replays_its_work, .init = late) {
     OK(cuGraphExecDestroy(exec));
 }
 
+/* NVIDIA's graphMemoryNodes destroys the second stream before the capture is over, and its graphConditionalNodes asks
+ * for no graph where it has captured into one: both end well on a GPU. */
+Test(sim, a_stream_that_was_joined_back_may_go_in_a_capture, .init = late) {
+    CUgraph graph;
+    CUgraphExec exec;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuStreamBeginCaptureToGraph(blocking, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuEventRecord(event, blocking));
+    OK(cuStreamWaitEvent(free_stream, event, 0));
+    OK(cuMemsetD8Async(memory, 3, 1, free_stream));
+    OK(cuEventRecord(event, free_stream));
+    OK(cuStreamWaitEvent(blocking, event, 0));
+    OK(cuStreamDestroy(free_stream));
+    OK(cuStreamEndCapture(blocking, NULL));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, other));
+    OK(cuStreamSynchronize(other));
+    cr_expect_eq(byte(0), 3);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+}
+
 Test(sim, an_executables_launches_follow_each_other, .init = late) {
     CUgraph graph;
     CUgraphExec exec;
