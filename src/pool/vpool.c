@@ -14,8 +14,9 @@
  * chunks remapped behind it, and fresh chunks for what is then still short. Nothing is created while enough wholly
  * free, usable chunks lie about; nor before the host has waited for what other streams have freed, where that is due
  * (throttle.h). If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with
- * them. A small request takes its best fit first: the small zone has chunks of one size only, each as good as the
- * other. Where several streams roam (slack.h), it takes what is left between large blocks before a new range.
+ * them; last comes what others have left of a chunk, for small requests and those that were to be alone in theirs. A
+ * small request takes its best fit first: the small zone has chunks of one size only, each as good as the other. Where
+ * several streams roam (slack.h), it takes what is left between large blocks before a new range.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -262,6 +263,16 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req, struct vp_reg
     return req->await ? -EAGAIN : NEXT;
 }
 
+/* In the large zone, and beside whatever lies there. */
+static struct vp_fit between_large(struct vp_pool *pool, const struct vp_request *req) {
+    struct vp_request there = *req;
+    there.zone = VP_ZONE_LARGE;
+    if (there.alone)
+        there.align = SYNC_PAGE;
+    there.alone = false;
+    return vp_fit_find(&pool->mem, &there, waits_of(req));
+}
+
 /*
  * A small request, where several streams roam: a piece of the large zone that is less than a granule. No large request
  * may ever want it, and two thousand streams had a fiftieth of what was alive in such. Not before all else: what lies
@@ -270,10 +281,15 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req, struct vp_reg
 static int reuse_scrap(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     if (!vp_slack_roams_apart(pool) || vp_tight(pool, req))
         return NEXT;
-    struct vp_request there = *req;
-    there.zone = VP_ZONE_LARGE;
-    const struct vp_fit fit = vp_fit_find(&pool->mem, &there, waits_of(req));
+    const struct vp_fit fit = between_large(pool, req);
     return fit.region && fit.region->size < pool->mem.granularity ? vp_fit_take(&pool->mem, fit, req, out) : NEXT;
+}
+
+/* There is no chunk more, for a small request or one that is to be alone: what others have left of theirs will do, even
+ * if other processes cannot be shown it. */
+static APART int reuse_rest(struct vp_pool *pool, const struct vp_request *req, struct vp_region **out) {
+    const struct vp_fit fit = req->apart ? (struct vp_fit){0} : between_large(pool, req);
+    return fit.region ? vp_fit_take(&pool->mem, fit, req, out) : -ENOMEM;
 }
 
 static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
@@ -284,7 +300,8 @@ static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_re
     }
     /* A few small blocks keep chunks from being wholly free. */
     flush_caches(pool, req, VP_FLUSH_MOST);
-    return vp_build(pool, req, waits_of(req), out);
+    int err = vp_build(pool, req, waits_of(req), out);
+    return err == -ENOMEM && req->pressed ? reuse_rest(pool, req, out) : err;
 }
 
 /* The steps of the head comment, in its order. */

@@ -212,7 +212,7 @@ static void count_regions(const struct vp_snapshot *snap, uint64_t stream, struc
         if (ready > d->largest_free)
             d->largest_free = ready;
         size_t block = space[-1].zone == VP_ZONE_SMALL && ready >= VP_SMALL_BELOW ? VP_SMALL_BELOW - VP_QUANTUM : ready;
-        if (block > d->largest_block && (block >= VP_SMALL_BELOW || space[-1].zone == VP_ZONE_SMALL))
+        if (block > d->largest_block)
             d->largest_block = block;
     }
     count_free(d, run);

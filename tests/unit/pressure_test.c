@@ -43,6 +43,51 @@ Test(pressure, what_was_held_back_is_asked_for_again) {
     door_close();
 }
 
+/* A few bytes beside a model that fills the device: cudaMemGetInfo says that there are some. */
+Test(pressure, a_small_request_gets_what_is_left_between_large_blocks) {
+    CUdeviceptr more = 0;
+    size_t unused = 0;
+    door_open(SIM);
+    CUstream stream = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr whole = door_take(64 * MiB - 24 * KiB, stream), small = door_malloc(1000),
+                third = door_take(20 * KiB, stream);
+
+    cr_assert_eq(small, whole + 64 * MiB - 24 * KiB);
+    cr_assert(!vp_api_mem_info(&unused, NULL));
+    cr_assert_lt(unused, 4 * KiB);
+    cr_assert_eq(door_alloc(&more, 4 * KiB), CUDA_ERROR_OUT_OF_MEMORY);
+    cu_ok(door_free(small));
+    cu_ok(door_free_async(third, stream));
+    cu_ok(door_free_async(whole, stream));
+    cu_ok(cuStreamSynchronize(stream));
+    cr_assert_eq(door_malloc(64 * MiB), whole, "and it is whole again");
+    door_close();
+}
+
+/* What comes in whole granules has its chunks to itself, so that it can be shown to other processes. */
+static CUresult whole_granules_beside_others(void) {
+    CUdeviceptr more;
+    setenv("VPOOL_HANDLE", "8M", 1);
+    door_open(SIM);
+    CUstream stream = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr whole = door_take(64 * MiB, stream);
+    cu_ok(door_free_async(whole, stream));
+    door_take(MiB + 1000, stream);
+    door_malloc(56 * MiB);
+    return door_alloc(&more, 6 * MiB);
+}
+
+Test(pressure, whole_granules_lie_beside_others_where_there_is_no_room_else) {
+    cu_ok(whole_granules_beside_others());
+    door_close();
+}
+
+Test(pressure, what_is_to_be_kept_apart_never_lies_beside_others) {
+    setenv("VPOOL_IPC", "alone", 1);
+    cr_assert_eq(whole_granules_beside_others(), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
 Test(pressure, a_limit_is_the_size_of_the_device) {
     CUdeviceptr more = 0;
     size_t unused = 0, total = 0;

@@ -242,18 +242,20 @@ def a_limit_is_what_could_be_had():
         assert "VPOOL_LIMIT" in done.stderr, done.stderr
 
 
-def what_small_blocks_cannot_have_is_told_as_that():
-    """A limit leaves some room beside a large block, where none of less than 1 MiB goes: the driver has refused nothing."""
-    for large, could_be_had in (3670016, False), (2300000, True):
+def what_can_be_had_beside_other_blocks_is_told():
+    """A limit leaves some room beside a large block, less than is asked for: the driver has refused nothing."""
+    with folder() as path:
+        done = guest(["open", "bytes=3670016", "bytes=65536", "bytes=1000000", "bytes=1000000", "bytes=300000", "bytes=300000"],
+                     "oom", path + "/%n.json", VPOOL_LIMIT="6M")
+        dump, = dumps(path)
+        device, = dump["devices"]
+        assert 200000 < device["largest_free"] == device["largest_request"] < 300000 == dump["request"]["asked"], (dump["request"], device)
+        assert "the driver refused" not in done.stderr and "do not go" not in done.stderr, done.stderr
+    for ipc in "auto", "alone":
         with folder() as path:
-            done = guest(["open", f"bytes={large}", "bytes=65536", "bytes=1000000", "bytes=1000000", "bytes=300000"], "oom",
-                         path + "/%n.json", VPOOL_LIMIT="6M")
-            dump, = dumps(path)
-            device, = dump["devices"]
-            assert dump["request"]["asked"] == 300000 <= device["largest_free"], (dump["request"], device)
-            assert (device["largest_request"] >= MIB) == could_be_had == (device["largest_request"] >= 300000), device["largest_request"]
-            assert "the driver refused" not in done.stderr, done.stderr
-            assert ("that one lies where blocks of such a size do not go" in done.stderr) == could_be_had, done.stderr
+            done = guest(["open", "bytes=4194304", "free", "async=1", "bytes=2097152"], "oom", path + "/%n.json",
+                         VPOOL_LIMIT="4M", VPOOL_IPC=ipc)
+            assert ("that one lies where blocks of such a size do not go" in done.stderr) == (ipc == "alone") == bool(dumps(path)), done.stderr
 
 
 def a_signal_asks_for_one():
@@ -352,7 +354,7 @@ def without_a_word_nothing_is_made():
 
 
 TESTS = [a_dump_at_exit, a_dump_as_text, a_file_for_each_device, out_of_memory_explains_itself, a_limit_is_what_could_be_had,
-         what_small_blocks_cannot_have_is_told_as_that,
+         what_can_be_had_beside_other_blocks_is_told,
          a_signal_asks_for_one, the_programs_own_handler_stays, dumps_by_time, a_storm_is_seen_whole, every_policy_dumps,
          a_forked_child_writes_its_own, wrong_words_are_told, what_cannot_be_written_is_told, without_a_word_nothing_is_made]
 
