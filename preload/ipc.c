@@ -15,7 +15,7 @@ static CUresult shared(CUipcMemHandle *out, CUdeviceptr ptr) {
 
 /* What the pool has opened it also knows to be closed. */
 static void opened(bool native) {
-    vp_api_coupled("memory of another process opened");
+    vp_api_shares("memory of another process opened");
     if (native)
         vp_api_tied(VP_TIE_IMPORT);
 }

@@ -45,7 +45,7 @@ static void *exchange_nccl(const char *name, void *real) {
         if (atomic_compare_exchange_strong(&handed_out[i], &first, real) || first == real)
             return vp_door_table.nccl[i];
         /* A second libnccl, which a door could not tell from the first, is let through, and the worst assumed. */
-        vp_api_coupled("a second NCCL library");
+        vp_api_shares("a second NCCL library");
     }
     return real;
 }

@@ -6,7 +6,7 @@ struct walk {
     const struct vp_memory *mem;
     FILE *out;
     bool ok;
-    size_t live, free_regions, holes, spilled;
+    size_t live, free_regions, holes, spilled, rounded;
     uint64_t asked;
 };
 
@@ -98,6 +98,7 @@ static void check_region(struct walk *w, const struct vp_region *r) {
     case VP_LIVE:
         w->live++;
         w->asked += r->asked;
+        w->rounded += r->size - r->asked;
         check_spilled(w, r);
         if (vp_table_get(&w->mem->live, r->addr) != r || r->asked > r->size || !r->asked)
             breach(w, "a live block is found by its address and holds what was asked", r);
@@ -249,7 +250,8 @@ bool vp_memory_check(const struct vp_memory *mem, FILE *out) {
         breach(&w, "every hole is filed once", NULL);
     if (w.spilled != mem->spilled_live)
         breach(&w, "live bytes in the host's memory are counted", NULL);
-    if (w.live + mem->bare_segments != mem->live.used || w.asked + mem->bare_live != mem->stats.live_bytes)
+    if (w.live + mem->bare_segments != mem->live.used || w.asked + mem->bare_live != mem->stats.live_bytes ||
+        w.rounded != mem->rounded)
         breach(&w, "live blocks and bytes are counted", NULL);
     return w.ok;
 }

@@ -5,6 +5,7 @@
 
 void vp_region_account(struct vp_memory *mem, const struct vp_region *r, bool taken) {
     mem->stats.live_bytes += taken ? r->asked : -r->asked;
+    mem->rounded += taken ? r->size - r->asked : r->asked - r->size;
     if (mem->account && r->owner)
         mem->account(r->owner, r->asked, taken);
 }

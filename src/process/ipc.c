@@ -41,7 +41,7 @@ bool vp_ipc_alone(size_t size) {
     switch (vp_options()->ipc) {
     case VP_IPC_ALONE: return true;
     case VP_IPC_AUTO:
-        return size >= ALONE_FROM && (vp_state.ranked || atomic_load_explicit(&vp_state.coupled, memory_order_relaxed));
+        return size >= ALONE_FROM && (vp_state.ranked || atomic_load_explicit(&vp_state.shares, memory_order_relaxed));
     default: return false;
     }
 }
@@ -279,7 +279,7 @@ CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
     }
     vp_leave();
     if (res != VP_NOT_OURS) /* what comes after one that was refused need not be */
-        vp_api_coupled("memory shown to other processes");
+        vp_api_shares("memory shown to other processes");
     return res;
 }
 

@@ -19,7 +19,8 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
             vp_pool_stats(pool);
             const bool told = vp_state.reserved_told >> dev & 1;
             const uint64_t idle = vp_memory_idle(&pool->mem), live = vp_memory_awake(&pool->mem) + (told ? idle : 0);
-            unused += told ? 0 : idle;
+            /* What blocks have beyond what was asked for nobody else can have. */
+            unused += told || idle < pool->mem.rounded ? 0 : idle - pool->mem.rounded;
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
             if (pool->mem.limit && all > pool->mem.limit)
                 all = pool->mem.limit;

@@ -24,14 +24,18 @@ void vp_api_passed(enum vp_passed call) {
 
 void vp_api_coupled(const char *why) {
     if (!atomic_exchange(&vp_state.coupled, true))
-        vp_log(VP_LOG_INFO,
-               "coupled with other processes or devices (%s): shared memory is kept apart, and no stream waits early",
-               why);
+        vp_log(VP_LOG_INFO, "coupled with other processes or devices (%s): no stream waits early", why);
+}
+
+void vp_api_shares(const char *why) {
+    if (!atomic_exchange(&vp_state.shares, true))
+        vp_log(VP_LOG_INFO, "memory is kept apart, to be shared (%s)", why);
+    vp_api_coupled(why);
 }
 
 void vp_api_ranks(void) {
     atomic_store(&vp_state.ranks, true);
-    vp_api_coupled("an NCCL communicator of several ranks");
+    vp_api_shares("an NCCL communicator of several ranks");
     /* Whoever looks at the page is to know. */
     if (vp_enter())
         vp_leave();

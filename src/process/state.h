@@ -68,7 +68,7 @@ struct vp_hooks {
 struct vp_state {
     atomic_uint came, had; /* threads that found it taken, and those of them that have had it since */
     atomic_int phase;      /* enum vp_phase */
-    atomic_bool coupled;
+    atomic_bool coupled, shares;
     bool fills;            /* memory handed out is filled: poison.h */
     bool fast;             /* the fast path may serve: no check runs after each operation */
     atomic_bool recording; /* each event is told of */

@@ -185,7 +185,7 @@ void peers(void) {
 }
 
 void couple(void) {
-    vp_api_coupled("a fuzz target");
+    vp_api_shares("a fuzz target");
 }
 
 /* What a program must not do, and what it gets for it. */

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
-#include "process/state.h"
+#include "process/ipc.h"
 #include "pool/giving.h"
 
 #include <stdlib.h>
@@ -85,6 +85,34 @@ Test(pressure, whole_granules_lie_beside_others_where_there_is_no_room_else) {
 Test(pressure, what_is_to_be_kept_apart_never_lies_beside_others) {
     setenv("VPOOL_IPC", "alone", 1);
     cr_assert_eq(whole_granules_beside_others(), CUDA_ERROR_OUT_OF_MEMORY);
+    door_close();
+}
+
+/* A captured host function, imported memory of a renderer's and the like: nobody is shown anything by legacy IPC. */
+Test(pressure, what_ties_the_process_alone_keeps_no_memory_apart) {
+    door_open(SIM);
+    vp_api_coupled("a test");
+    cr_assert(!vp_ipc_alone(MiB + 1000));
+    vp_api_shares("a test");
+    cr_assert(vp_ipc_alone(MiB + 1000));
+    cr_assert(!vp_ipc_alone(MiB - 1000));
+    door_close();
+}
+
+Test(pressure, what_blocks_have_beyond_what_was_asked_for_is_not_free) {
+    enum { BLOCKS = 10 };
+    CUdeviceptr blocks[BLOCKS];
+    size_t unused = 0;
+    setenv("VPOOL_IPC", "alone", 1);
+    door_open(SIM);
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = door_malloc(65 * KiB);
+    cr_assert(!vp_api_mem_info(&unused, NULL));
+    cr_assert_eq(unused, 64 * MiB - BLOCKS * 128 * KiB);
+    for (int i = 0; i < BLOCKS; i++)
+        cu_ok(door_free(blocks[i]));
+    cr_assert(!vp_api_mem_info(&unused, NULL));
+    cr_assert_eq(unused, 64 * MiB);
     door_close();
 }
 
