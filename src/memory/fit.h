@@ -18,8 +18,7 @@ struct vp_request {
         VP_WAITS_LATE,  /* the stream does on the GPU, when growing has failed */
         VP_WAITS_EARLY, /* the stream does on the GPU, before growing */
     } waits;            /* for what other streams have freed */
-    bool alone;         /* nothing else may lie in its handles, unless memory is short */
-    bool apart;         /* nor then */
+    bool alone, apart;  /* nothing else may lie in its handles, while there is memory; nor when there is none */
     bool impatient;     /* no host wait: the last one ran out of time */
     bool pressed;       /* growing failed: late waits are due (also set on the way) */
     bool strict; /* what another stream freed is not taken merely because it was seen over: a wait may be queued for it,

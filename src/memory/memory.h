@@ -261,8 +261,7 @@ struct vp_memory {
     size_t asleep_bytes;           /* of chunks with `released`: not held, and to be had again */
     uint64_t woken;                /* allocations up to this one have slept before, or came while others did */
     uint64_t births;               /* chunks created so far */
-    size_t spilled_live;           /* of stats.spilled_bytes: of blocks that are live */
-    size_t rounded;                /* bytes that live blocks have beyond what was asked for */
+    size_t spilled_live, rounded;  /* of live blocks: of stats.spilled_bytes; and beyond what was asked for */
     CUmemAllocationProp host_prop; /* of chunks in the host's memory; type 0: not looked for yet, or not to be had */
     bool exports_changed; /* something was freed in a chunk that is exported or the host's, which may now go back */
     uint64_t age, serial, filed; /* of frees, of allocations, and of holes */

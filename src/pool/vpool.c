@@ -95,17 +95,15 @@ static struct vp_fit best_fit_of_parked(struct vp_pool *pool, const struct vp_re
 
 /* Without old mappings all that is free is free where it lies, and does not fit. */
 static struct vp_fit old_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    return pool->mem.mappings > pool->mem.chunk_count ? vp_place_find(pool, req, use) : (struct vp_fit){0};
-}
-
-static struct vp_fit old_larger_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    return pool->mem.mappings > pool->mem.chunk_count ? vp_place_find_larger(pool, req, use) : (struct vp_fit){0};
+    const bool any = pool->mem.mappings > pool->mem.chunk_count;
+    const struct vp_fit fit = any ? vp_place_find(pool, req, use) : (struct vp_fit){0};
+    return fit.region || !any ? fit : vp_place_find_larger(pool, req, use);
 }
 
 /* Where what is there is looked for, in this order. */
 enum { LOOKS = 4 };
 static struct vp_fit (*const LOOK[VP_ZONES][LOOKS])(struct vp_pool *, const struct vp_request *, enum vp_usable) = {
-    [VP_ZONE_SMALL] = {best_fit, best_fit_of_parked, old_place, old_larger_place},
+    [VP_ZONE_SMALL] = {best_fit, best_fit_of_parked, old_place},
     [VP_ZONE_LARGE] = {first_place, best_fit, late_place, vp_place_find_larger},
 };
 
@@ -263,14 +261,15 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req, struct vp_reg
     return req->await ? -EAGAIN : NEXT;
 }
 
-/* In the large zone, and beside whatever lies there. */
-static struct vp_fit between_large(struct vp_pool *pool, const struct vp_request *req) {
+/* In the large zone, beside whatever lies there, and in a region of less than so many bytes. */
+static APART int between_large(struct vp_pool *pool, const struct vp_request *req, size_t below,
+                               struct vp_region **out) {
     struct vp_request there = *req;
     there.zone = VP_ZONE_LARGE;
-    if (there.alone)
-        there.align = SYNC_PAGE;
+    there.align = req->alone ? SYNC_PAGE : req->align;
     there.alone = false;
-    return vp_fit_find(&pool->mem, &there, waits_of(req));
+    const struct vp_fit fit = vp_fit_find(&pool->mem, &there, waits_of(req));
+    return fit.region && fit.region->size < below ? vp_fit_take(&pool->mem, fit, req, out) : NEXT;
 }
 
 /*
@@ -279,17 +278,8 @@ static struct vp_fit between_large(struct vp_pool *pool, const struct vp_request
  * there is in the way of what is free beside it.
  */
 static int reuse_scrap(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    if (!vp_slack_roams_apart(pool) || vp_tight(pool, req))
-        return NEXT;
-    const struct vp_fit fit = between_large(pool, req);
-    return fit.region && fit.region->size < pool->mem.granularity ? vp_fit_take(&pool->mem, fit, req, out) : NEXT;
-}
-
-/* There is no chunk more, for a small request or one that is to be alone: what others have left of theirs will do, even
- * if other processes cannot be shown it. */
-static APART int reuse_rest(struct vp_pool *pool, const struct vp_request *req, struct vp_region **out) {
-    const struct vp_fit fit = req->apart ? (struct vp_fit){0} : between_large(pool, req);
-    return fit.region ? vp_fit_take(&pool->mem, fit, req, out) : -ENOMEM;
+    return vp_slack_roams_apart(pool) && !vp_tight(pool, req) ? between_large(pool, req, pool->mem.granularity, out)
+                                                              : NEXT;
 }
 
 static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
@@ -301,7 +291,10 @@ static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_re
     /* A few small blocks keep chunks from being wholly free. */
     flush_caches(pool, req, VP_FLUSH_MOST);
     int err = vp_build(pool, req, waits_of(req), out);
-    return err == -ENOMEM && req->pressed ? reuse_rest(pool, req, out) : err;
+    /* There is no chunk more for what is small, or to be alone: the rest of one will do, even if it cannot be shown. */
+    if (err == -ENOMEM && req->pressed && !req->apart)
+        err = between_large(pool, req, SIZE_MAX, out);
+    return err == NEXT ? -ENOMEM : err;
 }
 
 /* The steps of the head comment, in its order. */

@@ -96,8 +96,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
     if (!out || !size || !vp_enter_briefly())
         return res;
     vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
-    bool native = vp_options()->ipc == VP_IPC_NATIVE;
-    struct vp_context *ctx = native ? NULL : vp_context_current(&vp_state.timelines);
+    struct vp_context *ctx = vp_options()->ipc == VP_IPC_NATIVE ? NULL : vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
     if (__builtin_expect(pool != NULL, true)) {
         struct vp_request req = {.asked = size,
@@ -140,9 +139,8 @@ CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_
 }
 
 static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp) {
-    int usual = pool->traits.host_waits ? VP_WAITS_HOST : VP_WAITS_EARLY;
-    if (!pool->traits.host_waits && atomic_load_explicit(&vp_state.coupled, memory_order_relaxed))
-        usual = VP_WAITS_LATE;
+    const bool tied = atomic_load_explicit(&vp_state.coupled, memory_order_relaxed);
+    const int usual = pool->traits.host_waits ? VP_WAITS_HOST : tied ? VP_WAITS_LATE : VP_WAITS_EARLY;
     return mp->reuse_internal ? vp_waits_of(vp_options()->wait, usual) : VP_WAITS_NEVER;
 }
 
@@ -297,7 +295,5 @@ __attribute__((noinline)) static CUresult free_locked(CUdeviceptr ptr, CUstream 
 }
 
 CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream) {
-    if (!ptr)
-        return VP_NOT_OURS;
-    return vp_fast_free(ptr, stream) ? CUDA_SUCCESS : free_locked(ptr, stream);
+    return !ptr ? VP_NOT_OURS : vp_fast_free(ptr, stream) ? CUDA_SUCCESS : free_locked(ptr, stream);
 }

@@ -38,12 +38,8 @@ static atomic_bool stopped;
 /* ---- which blocks ---- */
 
 bool vp_ipc_alone(size_t size) {
-    switch (vp_options()->ipc) {
-    case VP_IPC_ALONE: return true;
-    case VP_IPC_AUTO:
-        return size >= ALONE_FROM && (vp_state.ranked || atomic_load_explicit(&vp_state.shares, memory_order_relaxed));
-    default: return false;
-    }
+    const bool shares = vp_state.ranked || atomic_load_explicit(&vp_state.shares, memory_order_relaxed);
+    return vp_options()->ipc == VP_IPC_ALONE || (vp_options()->ipc == VP_IPC_AUTO && shares && size >= ALONE_FROM);
 }
 
 /* May others be shown what lies beside a block? MPI shows whatever is sent, and ends where it cannot. */

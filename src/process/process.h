@@ -189,9 +189,8 @@ void vp_api_synchronized(enum vp_waited what, CUstream stream);
 /* The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore,
  * stream-memory wait): policies that let streams wait early do so no more. `why` is a string constant for the log. */
 void vp_api_coupled(const char *why);
-/* The same, and it shares memory with them by legacy IPC, or may soon: large blocks are kept apart from now on. */
+/* The same, and it may share memory with them by legacy IPC: large blocks are kept apart. Then, for several ranks. */
 void vp_api_shares(const char *why);
-/* The same for a communicator of several ranks. */
 void vp_api_ranks(void);
 /* What a checkpoint by the driver cannot take, and is not found out otherwise: managed memory, what was shown to other
  * processes or is theirs, memory that networks or other libraries know, multicast objects. */

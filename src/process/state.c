@@ -28,8 +28,7 @@ void vp_api_coupled(const char *why) {
 }
 
 void vp_api_shares(const char *why) {
-    if (!atomic_exchange(&vp_state.shares, true))
-        vp_log(VP_LOG_INFO, "memory is kept apart, to be shared (%s)", why);
+    atomic_store(&vp_state.shares, true);
     vp_api_coupled(why);
 }
 

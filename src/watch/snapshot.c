@@ -209,11 +209,9 @@ static void count_regions(const struct vp_snapshot *snap, uint64_t stream, struc
             continue;
         run += r->size;
         ready = waits(snap, r, stream) ? 0 : ready + r->size;
-        if (ready > d->largest_free)
-            d->largest_free = ready;
+        d->largest_free = ready > d->largest_free ? ready : d->largest_free;
         size_t block = space[-1].zone == VP_ZONE_SMALL && ready >= VP_SMALL_BELOW ? VP_SMALL_BELOW - VP_QUANTUM : ready;
-        if (block > d->largest_block)
-            d->largest_block = block;
+        d->largest_block = block > d->largest_block ? block : d->largest_block;
     }
     count_free(d, run);
     d->cached -= snap->bare_live < d->cached ? snap->bare_live : d->cached;
