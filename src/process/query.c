@@ -17,15 +17,15 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
             pool = vp_options()->limit ? vp_state_pool(dev) : vp_state.pools[dev];
         if (pool) {
             vp_pool_stats(pool);
-            const bool told = vp_state.reserved_told >> dev & 1;
-            const uint64_t idle = vp_memory_idle(&pool->mem), live = vp_memory_awake(&pool->mem) + (told ? idle : 0);
-            /* What blocks have beyond what was asked for nobody else can have. */
-            unused += told || idle < pool->mem.rounded ? 0 : idle - pool->mem.rounded;
+            /* What blocks have beyond what was asked for nobody else can have, nor what is told as reserved. */
+            const uint64_t held = pool->mem.stats.held_bytes, live = vp_memory_awake(&pool->mem) + pool->mem.rounded,
+                           taken = vp_state.reserved_told >> dev & 1 && held > live ? held : live;
+            unused += held > taken ? held - taken : 0;
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
             if (pool->mem.limit && all > pool->mem.limit)
                 all = pool->mem.limit;
-            if (unused > all - (live < all ? live : all))
-                unused = all - (live < all ? live : all);
+            if (unused > all - (taken < all ? taken : all))
+                unused = all - (taken < all ? taken : all);
         }
         if (free_bytes)
             *free_bytes = unused < all ? unused : all;

@@ -99,7 +99,8 @@ Test(pressure, what_ties_the_process_alone_keeps_no_memory_apart) {
     door_close();
 }
 
-Test(pressure, what_blocks_have_beyond_what_was_asked_for_is_not_free) {
+/* Of a device of so many bytes, or under such a limit. */
+static void take_and_free_what_lies_alone(size_t size) {
     enum { BLOCKS = 10 };
     CUdeviceptr blocks[BLOCKS];
     size_t unused = 0;
@@ -108,12 +109,21 @@ Test(pressure, what_blocks_have_beyond_what_was_asked_for_is_not_free) {
     for (int i = 0; i < BLOCKS; i++)
         blocks[i] = door_malloc(65 * KiB);
     cr_assert(!vp_api_mem_info(&unused, NULL));
-    cr_assert_eq(unused, 64 * MiB - BLOCKS * 128 * KiB);
+    cr_assert_eq(unused, size - BLOCKS * 128 * KiB);
     for (int i = 0; i < BLOCKS; i++)
         cu_ok(door_free(blocks[i]));
     cr_assert(!vp_api_mem_info(&unused, NULL));
-    cr_assert_eq(unused, 64 * MiB);
+    cr_assert_eq(unused, size);
     door_close();
+}
+
+Test(pressure, what_blocks_have_beyond_what_was_asked_for_is_not_free) {
+    take_and_free_what_lies_alone(64 * MiB);
+}
+
+Test(pressure, what_blocks_have_beyond_what_was_asked_for_is_not_free_under_a_limit) {
+    setenv("VPOOL_LIMIT", "16M", 1);
+    take_and_free_what_lies_alone(16 * MiB);
 }
 
 Test(pressure, a_limit_is_the_size_of_the_device) {
