@@ -30,6 +30,9 @@ enum { STEPS = 2500 };
 enum { ROUNDS = 4, SEGMENTS = 3, UNITS = 192, BLOCKS = 24, LOOKS = 9, TAKEN = 3 };
 /* The first block has the first segment's beginning to itself, and is a run of pages before long. */
 enum { OWN_UNITS = 48 };
+/* What a block writes of each of its units: blocks share whole units or nothing, so that more would show nothing more,
+ * and take the kernel a page each, and ThreadSanitizer a note of each word. */
+enum { HEAD = 512 };
 static const size_t UNIT = 32 << 10, KIB = 1 << 10;
 
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,10 +66,18 @@ static struct vp_bare_stream on(CUstream stream) {
     return (struct vp_bare_stream){.handle = stream, .known = true};
 }
 
+static size_t units_of(size_t size) {
+    return (size + UNIT - 1) / UNIT;
+}
+
+static void write_on(CUdeviceptr ptr, size_t size, unsigned char mark, CUstream stream) {
+    CU(cuMemsetD2D8Async(ptr, UNIT, mark, HEAD, units_of(size), stream));
+}
+
 static void look(CUdeviceptr ptr, size_t size, unsigned char mark) {
     for (size_t i = 0; i < LOOKS; i++) {
         unsigned char seen;
-        CU(cuMemcpyDtoH(&seen, ptr + i * (size - 1) / (LOOKS - 1), 1));
+        CU(cuMemcpyDtoH(&seen, ptr + i * (units_of(size) - 1) / (LOOKS - 1) * UNIT + i * (HEAD - 1) / (LOOKS - 1), 1));
         CHECK(seen == mark);
     }
 }
@@ -101,7 +112,7 @@ static void use(struct cache *c, struct block *b) {
     b->size = (pick(&c->seed, 4) ? 1 + pick(&c->seed, 40) : 1 + pick(&c->seed, 900)) * 4 * KIB + 512;
     if (b == c->block)
         b->size = OWN_UNITS * UNIT - 512;
-    b->units = (b->size + UNIT - 1) / UNIT;
+    b->units = units_of(b->size);
     pthread_mutex_lock(&cache_lock);
     CUresult res = vp_bare_room(0, b->size, on(c->stream));
     CHECK(res == CUDA_SUCCESS || res == CUDA_ERROR_OUT_OF_MEMORY);
@@ -113,7 +124,7 @@ static void use(struct cache *c, struct block *b) {
     }
     pthread_mutex_unlock(&cache_lock);
     if (b->ptr)
-        CU(cuMemsetD8Async(b->ptr, ++b->mark, b->size, c->stream));
+        write_on(b->ptr, b->size, ++b->mark, c->stream);
 }
 
 static void unuse(struct cache *c, struct block *b, bool check) {
@@ -220,7 +231,7 @@ static void take(void) {
         if (res)
             taken[at] = 0;
         else
-            CU(cuMemsetD8(taken[at], mark, size[at]));
+            CU(cuMemsetD2D8(taken[at], UNIT, mark, HEAD, units_of(size[at])));
     }
     for (int i = 0; i < TAKEN; i++)
         if (taken[i])

@@ -14,6 +14,8 @@
 #include <unistd.h>
 #include <vpool.h>
 
+/* Of each MiB a block has these bytes written, and looked at. */
+enum { STEP = 1 << 20, LOOK = 4096 };
 static CUdeviceptr block[256];
 static size_t bytes[256];
 static CUstream stream;
@@ -28,14 +30,15 @@ static int allocate(char name, size_t mib, int by_stream) {
     unsigned char *i = (unsigned char *)&name;
     bytes[*i] = mib << 20;
     int res = (int)(by_stream ? cuMemAllocAsync(&block[*i], bytes[*i], stream) : cuMemAlloc(&block[*i], bytes[*i]));
+    /* As much of it as compare() looks at: each page takes the kernel its time. */
     if (!res)
-        res = (int)cuMemsetD8Async(block[*i], *i, bytes[*i], stream);
+        res = (int)cuMemsetD2D8Async(block[*i], STEP, *i, LOOK, mib, stream);
     return res ? res : (int)cuStreamSynchronize(stream);
 }
 
 static int compare(char name) {
-    unsigned char *i = (unsigned char *)&name, seen[4096];
-    for (size_t at = 0; at < bytes[*i]; at += 1 << 20) {
+    unsigned char *i = (unsigned char *)&name, seen[LOOK];
+    for (size_t at = 0; at < bytes[*i]; at += STEP) {
         int res = (int)cuMemcpyDtoH(seen, block[*i] + at, sizeof(seen));
         if (res)
             return res;
