@@ -15,9 +15,9 @@
 #endif
 #endif
 
-/* `times`, or a third of them. */
+/* `times`, or a fifth of them. */
 #ifdef VP_TESTS_SANITIZED
-#define VP_FEWER(times) ((times) / 3)
+#define VP_FEWER(times) ((times) / 5)
 #else
 #define VP_FEWER(times) (times)
 #endif

@@ -295,7 +295,7 @@ def dumps_by_time():
 def a_storm_is_seen_whole():
     """Four threads allocate and free as fast as they can, while dumps are taken by time and by signal."""
     with folder() as path:
-        process = started(["open", "alloc=5", "storm=3"], "every:0.1,signal,exit", path + "/%n.json", "alloc=5")
+        process = started(["open", "alloc=5", "storm=1"], "every:0.1,signal,exit", path + "/%n.json", "alloc=5")
         while process.poll() is None:
             process.send_signal(signal.SIGUSR2)
             time.sleep(0.03)
@@ -309,7 +309,7 @@ def a_storm_is_seen_whole():
 def every_policy_dumps():
     for policy in "vpmm", "bfc", "es", "gmlake":
         with folder() as path:
-            process = started(["open", "alloc=5", "storm=1"], "every:0.2,exit", path + "/%n.json", "alloc=5", VPOOL_POLICY=policy)
+            process = started(["open", "alloc=5", "storm=0.3"], "every:0.05,exit", path + "/%n.json", "alloc=5", VPOOL_POLICY=policy)
             process.communicate(timeout=120)
             assert process.returncode == 0 and {dump["policy"] for dump in dumps(path)} == {policy}, policy
 

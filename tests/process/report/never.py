@@ -23,10 +23,10 @@ import tap
 VPOOL = os.path.realpath(sys.argv[1])
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("VPOOL_")}
 FOLDER = tempfile.TemporaryDirectory()
-EVENTS, LIVE, STREAMS = 80000, 150 << 30, 3
+EVENTS, LIVE, STREAMS = 40000, 150 << 30, 3
 
-# A page takes 2.1 times what the replay does, 9 where each change looks at all mappings, and an export less.
-MOST = 5
+# A page takes 1.5 times what the replay does, 6 where each change looks at all mappings, and an export less.
+MOST = 3
 
 
 def path(name):

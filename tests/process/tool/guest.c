@@ -56,6 +56,12 @@ static void pairs(double seconds) {
     }
 }
 
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* What a thread of a storm does until time is over: blocks of all sizes, by either call, a few of them kept for a
  * while. */
 static void *storm_thread(void *until) {
@@ -67,7 +73,7 @@ static void *storm_thread(void *until) {
     CHECK(cuDevicePrimaryCtxRetain(&context, 0));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
-    for (unsigned n = 0; time(NULL) < *(time_t *)until; n++) {
+    for (unsigned n = 0; now() < *(double *)until; n++) {
         CUdeviceptr *slot = &mine[rand_r(&seed) % SLOTS];
         size_t size = 1 + (size_t)rand_r(&seed) % (rand_r(&seed) % 8 ? 64 << 10 : 3 * MIB);
         if (*slot && n & 1)
@@ -80,9 +86,9 @@ static void *storm_thread(void *until) {
     return NULL;
 }
 
-static void storm(int seconds) {
+static void storm(double seconds) {
     pthread_t threads[4];
-    time_t until = time(NULL) + seconds;
+    double until = now() + seconds;
     for (int i = 0; i < 4; i++)
         pthread_create(&threads[i], NULL, storm_thread, &until);
     for (int i = 0; i < 4; i++)
@@ -116,7 +122,7 @@ int main(int argc, char **argv) {
         } else if (!strncmp(argv[i], "bytes=", 6))
             CHECK(cuMemAlloc(&blocks[count++], strtoull(value, NULL, 10)));
         else if (!strncmp(argv[i], "storm=", 6))
-            storm(atoi(value));
+            storm(atof(value));
         else if (!strncmp(argv[i], "handler=", 8))
             signal(atoi(value), on_signal);
         else if (!strncmp(argv[i], "async=", 6))
