@@ -37,6 +37,7 @@ static const size_t UNIT = 32 << 10, KIB = 1 << 10;
 
 static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int caches;
+static atomic_uint steps; /* of both, in this round */
 static unsigned round_no;
 static bool with_pins, with_captures, with_pools;
 /* The caches' segments, for whoever pins some. */
@@ -192,6 +193,7 @@ static void run_cache(int index) {
     c->known = &known[index * SEGMENTS];
     CU(door_stream_create(&c->stream, CU_STREAM_NON_BLOCKING));
     for (int i = 0; i < STEPS; i++) {
+        atomic_fetch_add_explicit(&steps, 1, memory_order_relaxed);
         struct block *b = &c->block[pick(&c->seed, 3) ? pick(&c->seed, BLOCKS) : 0];
         if (with_pools && !pick(&c->seed, 100))
             set_back(c);
@@ -238,10 +240,15 @@ static void take(void) {
             CU(door_free(taken[i]));
 }
 
+/* Some times for each step, as it comes to by itself where each thread has a processor: where they share one, to go
+ * round and round would keep the caches from theirs, and would find the same again. */
 static void meddle(void) {
+    enum { EACH_STEP = 4 };
     for (unsigned i = 0; atomic_load(&caches); i++) {
         struct vpool_stats stats = {.size = sizeof stats};
         CUstream stream;
+        if (i > EACH_STEP * atomic_load_explicit(&steps, memory_order_relaxed))
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
         if (vpool_stats(0, &stats)) /* nobody has asked for memory yet */
             continue;
         if (i % 8 == 0)
@@ -290,6 +297,7 @@ int main(int argc, char **argv) {
     race_open("granularity=64K,capacity=22M,timeout=3000");
     for (round_no = 0; round_no < ROUNDS; round_no++) {
         atomic_store(&caches, 2);
+        atomic_store(&steps, 0);
         race_run(racer);
     }
     CU(cuCtxSynchronize());
