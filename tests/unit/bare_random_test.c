@@ -80,7 +80,8 @@ static void look(const struct held_block *b) {
     cu_ok(cuStreamSynchronize(stream_of(b->segment)));
     uint8_t *bytes = malloc(b->size);
     cu_ok(cuMemcpyDtoH(bytes, b->ptr, b->size));
-    for (size_t i = 0; i < b->size; i++)
+    const bool same = bytes[0] == b->mark && !memcmp(bytes, bytes + 1, b->size - 1);
+    for (size_t i = 0; i < b->size && !same; i++)
         cr_assert_eq(bytes[i], b->mark, "byte %zu of a block of %zu", i, b->size);
     free(bytes);
 }
