@@ -91,6 +91,7 @@ struct vp_slack {
     unsigned cheap_windows;            /* so many in a row cost next to nothing */
     unsigned step;                     /* of slack */
     uint64_t steps;                    /* up and down, so far */
+    bool over;                         /* down: more may be held than is allowed by now */
     unsigned rest;                     /* no slack for so many windows */
     unsigned grade;                    /* of the size of handles */
     bool roams;                        /* its sizes hardly ever come again */

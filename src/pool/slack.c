@@ -209,13 +209,14 @@ static void settle(struct vp_slack *s, bool first) {
 static void step(struct vp_slack *s, uint64_t maps, unsigned last) {
     const uint64_t price = s->price = (maps - s->maps) * MAP_NS / WINDOW;
     s->novel_windows = s->novel > NOVEL ? s->novel_windows + 1 : 0;
-    s->cheap_windows = price < CHEAP_NS ? s->cheap_windows + 1 : 0;
+    s->cheap_windows = price < CHEAP_NS && (s->step < STEPS || s->novel <= NOVEL) ? s->cheap_windows + 1 : 0;
     const bool novel = s->novel_windows >= NOVEL_WINDOWS || s->grade + 1 == GRADES;
     if (price > (s->step + 1 < STEPS ? DEAR_NS : DEARER_NS) && novel && s->step < last)
         s->step = last, s->steps++;
     if (s->cheap_windows >= CHEAP_WINDOWS && s->step) {
         s->step--, s->steps++;
         s->cheap_windows = 0;
+        s->over = true;
     }
     s->maps = maps;
     s->last_novel = s->novel;
@@ -254,12 +255,21 @@ void vp_slack_press(struct vp_pool *pool) {
 
 /* ---- blocks over bare segments ---- */
 
-void vp_slack_count_block(struct vp_pool *pool, size_t size) {
+/* Windows after which somebody is to look, though no block lacks memory: what is held is paid for no more. And blocks
+ * after which some more of that goes back. */
+enum { LOOKED_AT = 4, SHRUNK_AT = 16 };
+
+void vp_slack_open_blocks(struct vp_pool *pool) {
+    has_sizes(pool, &pool->bare_slack);
+}
+
+bool vp_slack_count_block(struct vp_pool *pool, size_t size) {
     struct vp_slack *s = &pool->bare_slack;
-    if (!has_sizes(pool, s))
-        return;
+    if (!s->sizes)
+        return false;
     s->count++;
     s->novel += !seen(s, size);
+    return (s->over && s->count % SHRUNK_AT == 0) || (s->step && s->count >= LOOKED_AT * WINDOW);
 }
 
 /* Bytes above the peak. */
@@ -282,8 +292,7 @@ static unsigned next_step(const struct vp_pool *pool, uint64_t price) {
     return pool->bare_slack.rest ? 0 : next;
 }
 
-/* While a program makes no call, nobody looks, and what it paid was for more than a window: the last one is as those
- * before. */
+/* While a program makes no call, hardly anybody looks, and what it paid was for several windows. */
 void vp_slack_look_at_blocks(struct vp_pool *pool) {
     struct vp_slack *s = &pool->bare_slack;
     const uint64_t maps = pool->mem.stats.calls.map;
@@ -292,6 +301,7 @@ void vp_slack_look_at_blocks(struct vp_pool *pool) {
     s->maps = maps - (maps - s->maps) * WINDOW / s->count;
     s->novel = (unsigned)((uint64_t)s->novel * WINDOW / s->count);
     s->grade = grade(s->novel, false);
+    s->cheap_windows += s->count / WINDOW - 1;
     step(s, maps, next_step(pool, (maps - s->maps) * MAP_NS / WINDOW));
     s->count = s->novel = 0;
 }

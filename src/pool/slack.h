@@ -29,9 +29,11 @@ void vp_slack_press(struct vp_pool *pool);
 
 /*
  * The same for blocks over bare segments, which their cache places, and of which slack is all that follows. Who holds
- * the cache's lock counts the large ones; with both locks it is looked at what has been counted.
+ * the cache's lock counts the large ones; with both locks it is looked at what has been counted. True: it had better
+ * be.
  */
-void vp_slack_count_block(struct vp_pool *pool, size_t size);
+void vp_slack_open_blocks(struct vp_pool *pool);
+bool vp_slack_count_block(struct vp_pool *pool, size_t size);
 void vp_slack_look_at_blocks(struct vp_pool *pool);
 void vp_slack_press_blocks(struct vp_pool *pool);
 /* Bytes that may be held for them above the peak, for the sake of fewer calls. */

@@ -41,9 +41,18 @@ static unsigned next_place(unsigned step) {
     return step % 30;
 }
 
+/* New sizes at first, and then the same ones time and again. */
+static size_t new_and_same_size(unsigned step) {
+    return step < 1000 ? new_size(step) : same_size(step);
+}
+
+static unsigned any_and_next_place(unsigned step) {
+    return step < 1000 ? any_place(step) : next_place(step);
+}
+
 /* With so much slack, on a device of that size. As many blocks are alive as there were steps ago. */
-static struct spent run(const char *slack, const char *sim, size_t (*size_of)(unsigned),
-                        unsigned (*place_of)(unsigned)) {
+static struct spent run_for(unsigned steps, const char *slack, const char *sim, size_t (*size_of)(unsigned),
+                            unsigned (*place_of)(unsigned)) {
     size_t sizes[PLACES] = {0};
     unsigned alive[ALIVE] = {0};
     struct spent spent = {0};
@@ -52,11 +61,15 @@ static struct spent run(const char *slack, const char *sim, size_t (*size_of)(un
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr seg = segment(PLACES * PLACE, s);
     seed = 1;
-    for (unsigned step = 0; step < STEPS; step++) {
+    for (unsigned step = 0; step < steps; step++) {
         unsigned *last = &alive[step % ALIVE], at = place_of(step);
         if (step >= ALIVE) {
             cr_assert(vp_bare_unused(seg + *last * PLACE, sizes[*last], false));
             sizes[*last] = 0;
+        }
+        if (size_of == new_and_same_size && step == 2600) {
+            pool_of(0)->bare_slack.step = 1;
+            pool_of(0)->bare_slack.cheap_windows = 14;
         }
         while (sizes[at])
             at = (at + 1) % PLACES;
@@ -65,7 +78,7 @@ static struct spent run(const char *slack, const char *sim, size_t (*size_of)(un
         cu_ok(vp_bare_room(0, sizes[at], on(s)));
         cr_assert(vp_bare_used(seg + at * PLACE, sizes[at], on(s)));
         spent.early += step >= 250 - WATCHED && step < 250 ? maps() - before : 0;
-        spent.late += step >= STEPS - WATCHED ? maps() - before : 0;
+        spent.late += step >= steps - WATCHED ? maps() - before : 0;
     }
     cr_assert(vp_pool_check(pool_of(0), stderr));
     const struct vp_memory_stats stats = vp_pool_stats(pool_of(0));
@@ -74,6 +87,11 @@ static struct spent run(const char *slack, const char *sim, size_t (*size_of)(un
     spent.slack = vp_slack_state(pool_of(0));
     door_close();
     return spent;
+}
+
+static struct spent run(const char *slack, const char *sim, size_t (*size_of)(unsigned),
+                        unsigned (*place_of)(unsigned)) {
+    return run_for(STEPS, slack, sim, size_of, place_of);
 }
 
 static const char ROOM[] = "backing=ledger,capacity=1G,granularity=64K,lazy=0",
@@ -102,6 +120,14 @@ Test(bare, as_much_more_as_makes_it_cheap) {
 Test(bare, no_more_is_held_than_half_of_what_the_device_has) {
     const struct spent some = run("5", LITTLE, new_size, any_place);
     cr_assert(some.slack.percent >= 5 && some.slack.percent <= 10, "%.1f", some.slack.percent);
+}
+
+/* It takes 16 windows a step, of which the test waits for the last alone. */
+Test(bare, it_goes_back_once_sizes_come_again) {
+    const struct spent spent = run_for(5000, "5", ROOM, new_and_same_size, any_and_next_place);
+    cr_assert_gt(spent.held, spent.live / 100 * 110);
+    cr_assert_eq(spent.slack.percent, 0, "%.1f", spent.slack.percent);
+    cr_assert_leq(held(), spent.live / 100 * 103, "%zu of %zu", held(), spent.live);
 }
 
 Test(bare, nothing_is_held_for_what_repeats_itself) {

@@ -238,6 +238,8 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     if (bare->short_of && may_let_go(pool))
         vacate(pool, segment, first, end);
     int err = back_gaps(pool, addr, size, patient);
+    if (!err && pool->bare_slack.over)
+        pool->bare_slack.over = vp_bare_shrink(pool);
     if (err != -ENOMEM || !stays)
         return err;
     bare->short_of += !bare->short_of; /* it is not to be the block's again, and let go of behind more work yet */

@@ -1,6 +1,7 @@
 /* Bare segments: what the cache tells, and the pages under it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
+#include "pool/slack.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -68,6 +69,7 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     size_t slots = vp_round_up((pages / VP_SLOT_PAGES + 1) * sizeof *bare->slots, 4096);
     bare->bytes = table + slots + pages * sizeof *bare->runs;
     char *all = mmap(NULL, bare->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    vp_slack_open_blocks(pool);
     if (all == MAP_FAILED) { /* the space stays, empty */
         unmap_tables(bare);
         return NULL;

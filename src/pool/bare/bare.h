@@ -357,6 +357,8 @@ void vp_bare_others_use(struct vp_bare *bare);
  * vp_bare_back(). */
 int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t first, size_t end, size_t size,
                  bool patient);
+/* Gives back some of what is idle beyond what may be held. True: there is more. */
+bool vp_bare_shrink(struct vp_pool *pool);
 
 /* ---- idle.c ---- */
 

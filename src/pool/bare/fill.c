@@ -163,7 +163,7 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
         f->exhausted = 0;
         err = create(f, size, out);
     }
-    if (f->exhausted)
+    if (f->exhausted && !f->pool->bare->pins)
         vp_slack_press_blocks(f->pool);
     if (err != -ENOMEM || (*out = take_idle(f, kind)))
         return err == -ENOMEM ? 0 : err;
@@ -175,6 +175,22 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
            (release_one(f, ~0U, true) >= 0 || (pages == 1 && vp_bare_may_go(f->pool, VP_SLOT_PAGES) && break_spare(f))))
         f->exhausted = 0;
     return err;
+}
+
+/* Chunks that go back at once where slack is paid for no more: some 3 ms. */
+enum { SHRINKS = 64 };
+
+bool vp_bare_shrink(struct vp_pool *pool) {
+    struct filling f = {.pool = pool, .mark = ++pool->mem.marks};
+    if (atomic_load(&pool->mem.timelines->captures))
+        return true;
+    vp_fit_refresh(&pool->mem);
+    for (int i = 0; pool->mem.stats.held_bytes > vp_bare_cap(pool); i++)
+        if (i == SHRINKS || release_one(&f, ~0U, true) < 0) {
+            pool->bare->idle_listed &= !f.unready;
+            return i == SHRINKS || f.unready;
+        }
+    return false;
 }
 
 /* ---- a gap ---- */

@@ -235,9 +235,9 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     count_live(bare, x.first, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
-        vp_slack_count_block(bare->pool, size);
+        const bool due = vp_slack_count_block(bare->pool, size);
         note_use(bare, &x, run);
-        return all && !(around >= VP_BARE_WORTH_PAGES && much_lost(bare));
+        return all && !due && !(around >= VP_BARE_WORTH_PAGES && much_lost(bare));
     }
     return all;
 }
