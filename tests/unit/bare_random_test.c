@@ -322,7 +322,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         turn_capture();
     if (cache.asleep)
         turn_over();
-    cr_assert_gt(cache.runs, VP_FEWER(cache.beside ? 3 : 15)); /* as many as a busy machine lets it take */
+    cr_assert_geq(cache.runs, VP_FEWER(cache.beside ? 4 : 16)); /* as many as a busy machine lets it take, or none */
     for (int i = 0; i < BLOCKS; i++)
         if (cache.block[i].ptr)
             unuse_one(&cache.block[i]);

@@ -219,7 +219,8 @@ def a_stopped_process_holds_nobody_up_for_long():
     with holders({}, {}) as (a, b):
         peak(a, b)
         a.process.send_signal(signal.SIGSTOP)
-        assert b("ALLOC", "a", 150) == OUT_OF_MEMORY
+        answer = b("ALLOC", "a", 150)
+        assert answer == OUT_OF_MEMORY, f"{answer} after {b.seconds} s"
         assert b.seconds < 8, b.seconds
         assert b("ALLOC", "a", 150) == OUT_OF_MEMORY
         assert b.seconds < 1.8, f"it is not asked again so soon: {b.seconds}"
