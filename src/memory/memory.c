@@ -113,8 +113,9 @@ bool vp_memory_possible(struct vp_memory *mem, size_t bytes) {
     struct vp_chunk *all;
     if (vp_memory_device_free(mem) >= bytes)
         return true;
-    if (vp_chunk_create(mem, bytes, false, &all) < 0)
-        return false;
+    int err = vp_chunk_create(mem, bytes, false, &all);
+    if (err) /* of what else is amiss whoever makes them tells */
+        return err != -ENOMEM;
     vp_chunk_destroy(mem, all);
     mem->stats.peak_held_bytes = peak;
     mem->largest = largest;

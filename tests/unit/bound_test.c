@@ -165,6 +165,18 @@ Test(bound, what_the_device_lacks_is_asked_for_before_it_is_made) {
     fx_close();
 }
 
+Test(bound, a_device_that_fails_does_not_lack_memory) {
+    const struct vp_pool_config config = {.handle = 256 * MiB, .va = 1024 * GiB};
+    fx_open_pool(ROOM, &vp_policy_vpool, &config);
+    CUdeviceptr more;
+    vp_sim_fail("cuMemGetInfo_v2", -1, CUDA_ERROR_UNKNOWN);
+    vp_sim_fail("cuMemCreate", -1, CUDA_ERROR_UNKNOWN);
+    cr_assert_eq(fx_try(8 * GiB, 0, &more), -EIO);
+    vp_sim_fail("cuMemCreate", 0, CUDA_SUCCESS);
+    vp_sim_fail("cuMemGetInfo_v2", 0, CUDA_SUCCESS);
+    fx_close();
+}
+
 Test(bound, what_the_device_lacks_is_asked_for_before_anything_moves) {
     open_pool(FULL, true);
     const uint64_t maps = stats()->calls.map;
