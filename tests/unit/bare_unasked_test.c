@@ -200,6 +200,28 @@ Test(bare, one_that_stays_keeps_its_bytes_after_a_refusal) {
     expect_bytes();
 }
 
+/* Slack that is over goes back when a block comes that room was made for: one that stays may lack memory before. */
+Test(bare, one_that_stays_finds_what_is_paid_for_no_more) {
+    open_with_a_block();
+    struct vp_slack *slack = &pool_of(0)->bare_slack;
+    const CUdeviceptr other = segment(32 * MiB, stream), small = segment(4 * MiB, stream);
+    unuse(kept, 60 * MiB);
+    slack->step = 7;
+    use(other, 16 * MiB, stream);
+    unuse(other, 16 * MiB);
+    use(small, MiB, stream);
+    gone(small, MiB);
+    slack->step = 0;
+    slack->over = true;
+    const size_t had = held();
+    told(small + MiB, MiB);
+    cr_assert_eq(held(), had);
+    use(small + 2 * MiB, MiB, stream);
+    cr_assert_leq(held(), 62 * MiB, "and now it goes");
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    door_close();
+}
+
 static void *take_it(void *unused) {
     CUdeviceptr other;
     (void)unused;

@@ -238,7 +238,8 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     if (bare->short_of && may_let_go(pool))
         vacate(pool, segment, first, end);
     int err = back_gaps(pool, addr, size, patient);
-    if (!err && pool->bare_slack.over)
+    /* What is idle may be lacking soon where nobody asks for room. */
+    if (!err && pool->bare_slack.over && vp_bare_promised_here(bare))
         pool->bare_slack.over = vp_bare_shrink(pool);
     if (err != -ENOMEM || !stays)
         return err;
