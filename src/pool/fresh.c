@@ -31,13 +31,13 @@ enum { SMALL_SHARE = 64 };
 enum { ENDS_FROM = 3 };
 
 /*
- * Handles from which on it is asked first whether the device has all of them. To make what it has and fail then takes
- * long: the driver clears each, and an H200 whose half was free took 0.7 s for every request of all of it.
+ * Handles, and bytes, from which on it is asked first whether the device has all of them. To make what it has and fail
+ * then takes long: the driver clears each, and an H200 whose half was free took 0.7 s for every request of all of it.
  */
-enum { ASKED_FROM = 4 };
+enum { ASKED_FROM = 4, ASKED_BYTES = 1 << 30 };
 
 bool vp_fresh_possible(struct vp_pool *pool, size_t bytes, size_t largest) {
-    return bytes / ASKED_FROM < largest || vp_memory_possible(&pool->mem, bytes);
+    return bytes < ASKED_BYTES || bytes / ASKED_FROM < largest || vp_memory_possible(&pool->mem, bytes);
 }
 
 int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count) {
