@@ -13,8 +13,8 @@
  * A program of which much is new *roams*: it is served from one piece of free memory that is as long as can be, where a
  * program that repeats itself gets its old places.
  *
- * A neighbour of throttle.h, which makes room for a GPU that lags. Only vpool's own policy asks here. Under pressure
- * packing comes first, and for a while after it. The caller holds the library's lock.
+ * A neighbour of throttle.h, which makes room for a GPU that lags. Only vpool's own policy asks here, and bare
+ * segments. Under pressure packing comes first, and for a while after it. The caller holds the library's lock.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -28,9 +28,9 @@ void vp_slack_note(struct vp_pool *pool, const struct vp_request *req);
 void vp_slack_press(struct vp_pool *pool);
 
 /*
- * The same for blocks over bare segments, which their cache places, and of which slack is all that follows. Who holds
- * the cache's lock counts the large ones; with both locks it is looked at what has been counted. True: it had better
- * be.
+ * The same for blocks over bare segments, which their cache places, and of which slack is all that follows. Once that
+ * is open, who holds the cache's lock, and not the library's, counts the large ones; with both locks it is looked at
+ * what has been counted. True: it had better be.
  */
 void vp_slack_open_blocks(struct vp_pool *pool);
 bool vp_slack_count_block(struct vp_pool *pool, size_t size);

@@ -69,7 +69,6 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     size_t slots = vp_round_up((pages / VP_SLOT_PAGES + 1) * sizeof *bare->slots, 4096);
     bare->bytes = table + slots + pages * sizeof *bare->runs;
     char *all = mmap(NULL, bare->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    vp_slack_open_blocks(pool);
     if (all == MAP_FAILED) { /* the space stays, empty */
         unmap_tables(bare);
         return NULL;
@@ -77,6 +76,7 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     bare->pages = (struct vp_bare_page *)(void *)all;
     bare->slots = (struct vp_bare_slot *)(void *)(all + table);
     bare->runs = (struct vp_bare_run *)(void *)(all + table + slots);
+    vp_slack_open_blocks(pool);
     return pool->bare = bare;
 }
 
