@@ -259,6 +259,10 @@ void vp_slack_press(struct vp_pool *pool) {
  * after which some more of that goes back. */
 enum { LOOKED_AT = 4, SHRUNK_AT = 16 };
 
+/* Where next to all sizes are new, a window is over after so many blocks: such a program paid as much in its first
+ * thousand blocks, until all steps were taken, as in the fourteen thousand after them. */
+enum { SHORT_WINDOW = WINDOW / 4 };
+
 void vp_slack_open_blocks(struct vp_pool *pool) {
     has_sizes(pool, &pool->bare_slack);
 }
@@ -277,6 +281,12 @@ static size_t at_step(const struct vp_pool *pool, unsigned n) {
     return (size_t)((double)pool->mem.stats.peak_live_bytes / 100000 * BLOCK_STEP[n] * pool->config.slack);
 }
 
+/* What the device has left, with what is held above the peak. */
+static size_t left(const struct vp_pool *pool) {
+    const uint64_t peak = pool->mem.stats.peak_live_bytes, held = pool->mem.stats.held_bytes;
+    return vp_memory_device_free(&pool->mem) + (held > peak ? held - peak : 0);
+}
+
 /*
  * The step that a window may lead to: one more, or several where a block costs many times what it may; further ones
  * within half of what the device has left.
@@ -286,8 +296,7 @@ static unsigned next_step(const struct vp_pool *pool, uint64_t price) {
     unsigned next = now < BLOCK_STEPS - 1 ? now + 1 : now;
     for (unsigned i = 0; i < 2 && price > 4 * DEARER_NS && next < BLOCK_STEPS - 1; i++, price /= 4)
         next++;
-    while (next >= STEPS && next > now &&
-           at_step(pool, next) - at_step(pool, now) > vp_memory_device_free(&pool->mem) / 2)
+    while (next >= STEPS && next > now && at_step(pool, next) > left(pool) / 2)
         next--;
     return pool->bare_slack.rest ? 0 : next;
 }
@@ -296,12 +305,13 @@ static unsigned next_step(const struct vp_pool *pool, uint64_t price) {
 void vp_slack_look_at_blocks(struct vp_pool *pool) {
     struct vp_slack *s = &pool->bare_slack;
     const uint64_t maps = pool->mem.stats.calls.map;
-    if (s->count < WINDOW)
+    if (s->count < (s->novel * 8 >= s->count * 7 ? SHORT_WINDOW : WINDOW))
         return;
     s->maps = maps - (maps - s->maps) * WINDOW / s->count;
     s->novel = (unsigned)((uint64_t)s->novel * WINDOW / s->count);
     s->grade = grade(s->novel, false);
-    s->cheap_windows += s->count / WINDOW - 1;
+    if (s->count >= WINDOW)
+        s->cheap_windows += s->count / WINDOW - 1;
     step(s, maps, next_step(pool, (maps - s->maps) * MAP_NS / WINDOW));
     s->count = s->novel = 0;
 }
