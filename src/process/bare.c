@@ -262,6 +262,7 @@ static __attribute__((cold)) size_t size_at_most(const struct vp_bare *bare, siz
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
     struct vp_bare *bare = bare_on(dev);
     if (bare) {
+        bare->asked = size;
         if (__builtin_expect(bare->unsplit, false))
             size = size_at_most(bare, size, stream);
         if (__builtin_expect(bare->unasked_count, 0))

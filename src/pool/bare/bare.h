@@ -145,6 +145,7 @@ struct vp_bare {
     /* Written by who holds the cache's lock, read by all. */
     _Atomic uint64_t uses, ends;   /* blocks used, and freed, so far */
     uint64_t uses_told, ends_told; /* of them, in the pool's statistics */
+    size_t asked;                  /* what room was asked for last. Under the cache's lock */
     _Atomic uint64_t live;         /* bytes of blocks */
     _Atomic uint64_t peak;         /* most of that and of what else was live */
     _Atomic uint64_t other;        /* what else was live when last looked at */

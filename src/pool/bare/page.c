@@ -223,6 +223,14 @@ static inline void note_use(struct vp_bare *bare, const struct vp_bare_extent *x
         vp_bare_past_slot(&bare->past, &bare->slots[x->tail].last);
 }
 
+/* Its size for the program: the cache leaves up to a MiB with a block that is not worth to be split off, and rounds
+ * what it makes, so that blocks are alike whose sizes are not. */
+static inline size_t size_asked(struct vp_bare *bare, size_t size) {
+    const size_t asked = bare->asked;
+    bare->asked = 0;
+    return asked && asked <= size ? asked : size;
+}
+
 bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
     uint32_t all = VP_PAGE_BACKED;
@@ -235,7 +243,7 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     count_live(bare, x.first, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
-        const bool due = vp_slack_count_block(bare->pool, size);
+        const bool due = vp_slack_count_block(bare->pool, size_asked(bare, size));
         note_use(bare, &x, run);
         return all && !due && !(around >= VP_BARE_WORTH_PAGES && much_lost(bare));
     }
