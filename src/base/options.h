@@ -36,16 +36,16 @@
       "Begin with what the last run has learnt, and write at exit what this one has: in FILE; auto: in a file for program, " \
       "arguments, rank and device, in ~/.cache/vpool/plans. Under the stalloc policy, a file with places that vpool plan wrote.") \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
-      "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id).") \
+      "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id, %r the rank, %h the host).") \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
-      "Records each allocation and free served, for vpool replay (%p in the name is the process id).") \
+      "Records each allocation and free served, for vpool replay (%p in the name is the process id, %r the rank, %h the host).") \
     X(STRING, stacks, "VPOOL_STACKS", "", "SIZE, SIZE,native", \
       "Records who asked: the stack of each block of SIZE or more, and of smaller ones one for each SIZE bytes; with " \
       "native, the native frames below Python's too.") \
     X(STRING, dump, "VPOOL_DUMP", "", "exit, oom, signal, every:SECONDS", \
       "When a dump of the pool is written: a list of these words.") \
     X(STRING, dump_file, "VPOOL_DUMP_FILE", "vpool-%p-%n.txt", "FILE, FILE.json", \
-      "Where to: %p is the process id, %n the dump's number, %d the device (a file for each); .json: as JSON.") \
+      "Where to: %p is the process id, %r the rank, %h the host, %n the dump's number, %d the device (a file for each); .json: as JSON.") \
     X(ENUM, dump_signal, "VPOOL_DUMP_SIGNAL", "SIGUSR2", "SIGUSR2, SIGUSR1, SIGHUP, SIGQUIT", \
       "The signal that asks for a dump, if the program has no handler for it.") \
     X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \

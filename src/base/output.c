@@ -4,6 +4,7 @@
 
 #include "base/descriptor.h"
 #include "base/os_memory.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,10 +27,12 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
     size_t n = 0;
     *out = 0;
     for (; *pattern; pattern++) {
-        char part[16] = {*pattern};
+        char part[HOST_NAME_MAX + 1] = {*pattern};
         if (*pattern == '%' && pattern[1] && strchr(letters, pattern[1])) {
-            char letter = *++pattern;
-            if (letter != '%')
+            const char letter = *++pattern;
+            if (letter == 'h' ? gethostname(part, sizeof part) : letter == 'r' && !vp_process_rank(part, sizeof part))
+                strcpy(part, letter == 'h' ? "localhost" : "0");
+            if (strchr("pnd", letter))
                 snprintf(part, sizeof part, "%u",
                          letter == 'p'   ? (unsigned)getpid()
                          : letter == 'n' ? number

@@ -13,8 +13,9 @@
 #include <stdint.h>
 
 /*
- * Expands a pattern: %p is the process id, %n `number`, %d `device`, %% a percent sign, as far as `letters` allow them.
- * False if it does not fit.
+ * Expands a pattern: %p is the process id, %h the host's name, %r the rank among processes that were started together
+ * (0: it is alone), %n `number`, %d `device`, %% a percent sign, as far as `letters` allow them. False if it does not
+ * fit.
  */
 bool vp_output_name(char *out, size_t room, const char *pattern, const char *letters, unsigned number, int device);
 

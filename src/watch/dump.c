@@ -135,7 +135,7 @@ static void write_one(const struct vp_dump *dump, int device) {
     static char name[VP_OPTION_TEXT + 16];
     struct stat there;
     int err = -ENAMETOOLONG;
-    if (vp_output_name(name, sizeof name, vp_options()->dump_file, "pnd%", dump->number, device))
+    if (vp_output_name(name, sizeof name, vp_options()->dump_file, "phrnd%", dump->number, device))
         err = lstat(name, &there) == 0 && !S_ISREG(there.st_mode) ? write_special(dump, device, name)
                                                                   : write_file(dump, device, name);
     if (err)

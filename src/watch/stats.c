@@ -324,7 +324,7 @@ static void print_look(void) {
     if (first != getpid() || vp_process_rank(rank, sizeof rank))
         return;
     static char name[VP_OPTION_TEXT + 16]; /* too large for some stacks */
-    if (*trace && vp_trace_is_recorded() && vp_output_name(name, sizeof name, trace, "p", 0, 0))
+    if (*trace && vp_trace_is_recorded() && vp_output_name(name, sizeof name, trace, "phr", 0, 0))
         vp_log_print("  look: `vpool report %s` draws it", name);
     else if (!*trace)
         vp_log_print("  look: `vpool run --report=FILE -- PROGRAM` draws it, and which lines hold it");
@@ -333,7 +333,7 @@ static void print_look(void) {
 static VP_LOCKED void write_file(const char *pattern) {
     static char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32]; /* too large for some stacks */
     const char *path = name;
-    if (!vp_output_name(name, sizeof name, pattern, "p", 0, 0)) {
+    if (!vp_output_name(name, sizeof name, pattern, "phr", 0, 0)) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return;
     }

@@ -59,12 +59,20 @@ Test(dump, wrong_words_are_found) {
 }
 
 Test(dump, names_are_made) {
-    char name[64], pid[16], wanted[64];
+    char name[512], pid[256], wanted[512];
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     snprintf(wanted, sizeof wanted, "a-%s-7.3%%x%%", pid);
     cr_assert(vp_output_name(name, sizeof name, "a-%p-%n.%d%%x%", "pnd%", 7, 3));
     cr_assert_str_eq(name, wanted);
     cr_assert(!vp_output_name(name, 4, "abcd", "", 1, 0), "no room");
+    cr_assert_eq(unsetenv("SLURM_PROCID") | unsetenv("RANK"), 0);
+    cr_assert(vp_output_name(name, sizeof name, "%r%h", "r", 1, 0));
+    cr_assert_str_eq(name, "0%h");
+    cr_assert_eq(setenv("RANK", "17", 1) | setenv("WORLD_SIZE", "32", 1), 0);
+    cr_assert_eq(gethostname(pid, sizeof pid - 1), 0);
+    snprintf(wanted, sizeof wanted, "%s.17", pid);
+    cr_assert(vp_output_name(name, sizeof name, "%h.%r", "phr", 1, 0));
+    cr_assert_str_eq(name, wanted);
     cr_assert(vp_output_name(name, 5, "abcd", "", 1, 0));
 }
 

@@ -104,17 +104,19 @@ const struct vp_help_topic vp_help_topics[] = {
      "both are in it, the first one serves.\n"},
     {"statistics", "What the library did",
      "VPOOL_STATS=1 prints a summary on stderr when the program exits, and\n"
-     "VPOOL_STATS=FILE writes a JSON object (%p in the name is the process id). Live\n"
-     "is what the program asked for, held what the pool has of the device; efficiency\n"
-     "is one peak by the other. Doors are the calls by which allocations came, passed\n"
-     "on those that went on to CUDA. A program that SIGINT, SIGTERM or SIGHUP ends\n"
-     "writes them first; one that ends by another signal or by _exit does not.\n"
+     "VPOOL_STATS=FILE writes a JSON object (%p in the name is the process id, %r the\n"
+     "rank, %h the host). Live is what the program asked for, held what the pool has of\n"
+     "the device; efficiency is one peak by the other. Doors are the calls by which\n"
+     "allocations came, passed on those that went on to CUDA. A program that SIGINT,\n"
+     "SIGTERM or SIGHUP ends writes them first; one that ends by another signal or by\n"
+     "_exit does not.\n"
      "\n"
      "VPOOL_TRACE=FILE records every allocation and free served; vpool replay reads\n"
      "it. vpool top shows the figures while the program runs.\n"},
     {"dumps", "What the pool looked like at one moment",
      "VPOOL_DUMP lists when: exit, oom, signal, every:SECONDS. VPOOL_DUMP_FILE names\n"
-     "the file (%p is the process id, %n the number of the dump; .json makes it JSON).\n"
+     "the file (%p is the process id, %r the rank, %h the host, %n the number of the\n"
+     "dump; .json makes it JSON).\n"
      "A dump has the totals, every region in order of addresses with its state, size,\n"
      "stream and age, the chunks by size, and what stands in the way of a large\n"
      "request. The signal is SIGUSR2, unless VPOOL_DUMP_SIGNAL names another or the\n"

@@ -33,7 +33,7 @@ enum { TRACES = 16 };
 
 struct traces {
     char folder[PATH_MAX];  /* that they are in; removed at the end, if it was made here */
-    char pattern[PATH_MAX]; /* of their names in it, with %p for the process */
+    char pattern[PATH_MAX]; /* of their names in it, with %p for the process, and %r and %h */
     bool own;
     char *paths[TRACES];
     off_t sizes[TRACES];
@@ -71,6 +71,17 @@ static int complain(const char *path, const char *why) {
     return -1;
 }
 
+/* Does it begin with what stands for the process, the host or the rank? */
+static bool is_expanded(const char *text) {
+    return *text == '%' && text[1] && strchr("phr", text[1]);
+}
+
+static bool has_expanded(const char *text) {
+    while ((text = strchr(text, '%')) && !is_expanded(text))
+        text++;
+    return text;
+}
+
 /* Of the trace that was asked for, or of one beside others for a time. The program may be in another folder when it
  * begins to record: the names are whole ones. */
 static int choose_names(struct traces *t, char **argv) {
@@ -78,18 +89,18 @@ static int choose_names(struct traces *t, char **argv) {
     char name[PATH_MAX + 8], folder[PATH_MAX], what[64];
     if (*asked) {
         split(asked, folder, t->pattern);
-        if (strstr(folder, "%p"))
-            return complain(asked, "with --report %p stands in the name of a trace, not of its folder");
+        if (has_expanded(folder))
+            return complain(asked, "with --report %p, %r and %h stand in the name of a trace, not of its folder");
     } else {
         t->own = true;
         name_program(argv, what, sizeof what);
         snprintf(t->pattern, sizeof t->pattern, "%s-%%p.csv", what);
         snprintf(folder, sizeof folder, "%.3000s/vpool-run-XXXXXX",
-                 room && *room && !strstr(room, "%p") ? room : "/tmp");
+                 room && *room && !has_expanded(room) ? room : "/tmp");
         if (!mkdtemp(folder))
             return complain(folder, strerror(errno));
     }
-    if (!realpath(folder, t->folder) || strstr(t->folder, "%p"))
+    if (!realpath(folder, t->folder) || has_expanded(t->folder))
         snprintf(t->folder, sizeof t->folder, "%s", folder);
     if (snprintf(name, sizeof name, "%s/%s", t->folder, t->pattern) < (int)sizeof name)
         setenv("VPOOL_TRACE", name, 1);
@@ -110,25 +121,27 @@ static int try_page(const char *page) {
     return access(folder, W_OK | X_OK) ? complain(page, strerror(errno)) : 0;
 }
 
-/* Is a file of that name one of the pattern's, with one process in all its places? */
+/* Is a file of that name one of the pattern's, with one process in all its places, of this host and of any rank? */
 static bool fits(const char *pattern, const char *name) {
-    const char *process = strstr(pattern, "%p");
-    const size_t before = process ? (size_t)(process - pattern) : 0;
-    if (strncmp(pattern, name, before))
-        return false;
-    const char *digits = name + before;
-    const size_t n = process ? strspn(digits, "0123456789") : 0;
-    for (; *pattern && (!process || n); pattern++) {
-        if (process && pattern[0] == '%' && pattern[1] == 'p') {
-            if (strncmp(name, digits, n))
+    char process[16] = "", host[HOST_NAME_MAX + 1];
+    for (; *pattern; pattern++) {
+        if (!is_expanded(pattern)) {
+            if (*pattern != *name++)
                 return false;
-            name += n;
-            pattern++;
-        } else if (*pattern != *name++) {
-            return false;
+            continue;
         }
+        const char letter = *++pattern;
+        const char *same = letter == 'h' ? host : letter == 'p' ? process : "";
+        if (letter == 'h' && gethostname(host, sizeof host))
+            return false;
+        size_t n = *same ? strlen(same) : strspn(name, "0123456789");
+        if (!n || (!*same && n >= sizeof process) || strncmp(name, same, strlen(same)))
+            return false;
+        if (letter == 'p' && !*process)
+            memcpy(process, name, n);
+        name += n;
     }
-    return !*pattern && !*name;
+    return !*name;
 }
 
 /* Among the largest ones so far, or passed over. Takes the path. */
