@@ -6,6 +6,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* One driver call: counts it, adds its time. */
 #define CALL(mem, field, call)                                                                                         \
@@ -46,6 +47,14 @@ int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) {
 
 /* ---- chunks ---- */
 
+bool vp_chunk_ask_less(CUmemAllocationProp *prop) {
+    const CUmemAllocationProp asked = *prop;
+    if (!asked.allocFlags.usage)
+        prop->requestedHandleTypes = prop->allocFlags.gpuDirectRDMACapable = 0;
+    prop->allocFlags.usage = 0;
+    return memcmp(prop, &asked, sizeof asked) != 0;
+}
+
 /* Physical memory for a chunk of that size, which is then held. */
 static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
@@ -55,18 +64,14 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
         mem->held_back++;
         return -ENOMEM;
     }
-    CUresult res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->prop, 0));
-    if (refused(res) && (mem->prop.requestedHandleTypes || mem->prop.allocFlags.gpuDirectRDMACapable)) {
-        /* Plain memory from here on. */
-        CUmemAllocationProp plain = mem->prop;
-        plain.requestedHandleTypes = 0;
-        plain.allocFlags.gpuDirectRDMACapable = 0;
-        res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &plain, 0));
-        if (!res)
-            mem->prop = plain;
-    }
+    CUmemAllocationProp prop = mem->prop;
+    CUresult res;
+    while (refused(res = CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &prop, 0))) &&
+           vp_chunk_ask_less(&prop))
+        continue;
     if (res)
         return errno_of(mem, res);
+    mem->prop = prop;
     chunk->birth = ++mem->births;
     vp_memory_note_held(mem, size);
     return 0;

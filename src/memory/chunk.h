@@ -8,6 +8,9 @@
 
 /* A new reservation of `size` bytes for one zone. 0, -ENOMEM (no such range to be had) or -EIO. */
 int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) __attribute__((cold));
+/* Some containers and virtual machines announce what they then refuse: asks for one thing less from here on. False: no
+ * less can be asked for. */
+bool vp_chunk_ask_less(CUmemAllocationProp *prop);
 /* Creates a chunk, not mapped: of the device's memory, or of the host's (spill.h). 0, -ENOMEM (there is no more) or
  * -EIO. */
 int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chunk **out);

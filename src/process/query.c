@@ -145,6 +145,9 @@ static VP_LOCKED CUresult spilled_attribute(void *data, CUpointer_attribute attr
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(int *)data = r->sync && pool->mem.prop.allocFlags.gpuDirectRDMACapable;
         break;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        *(int *)data = r->bare && pool->mem.prop.allocFlags.usage;
+        break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         if (!access_flags(data, pool, r))
             *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
@@ -164,6 +167,7 @@ static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return access_flags(data, pool, r);
     /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         if (!r->sync)
             *(int *)data = 0;
         return !r->sync;

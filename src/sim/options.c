@@ -127,6 +127,7 @@ static const struct option {
     {"driver", NUMBER, FIELD(driver), 11020, 99990, 13000, {NULL, NULL}},
     {"peers", NUMBER, FIELD(peers), 0, 1, 1, {NULL, NULL}},
     {"vmm", NUMBER, FIELD(vmm), 0, 1, 1, {NULL, NULL}},
+    {"decompress", NUMBER, FIELD(decompress), 0, 1, 0, {NULL, NULL}},
     {"lazy", NUMBER, FIELD(lazy), 0, 100, 50, {NULL, NULL}},
     {"memset", CHOICE, FIELD(late_memset), 0, 1, 0, {"wait", "late"}},
     {"timeout", NUMBER, FIELD(timeout_ms), 1, 3600000, 5000, {NULL, NULL}},

@@ -18,6 +18,7 @@
  *                         refuse (NOT_SUPPORTED) whoever found them by dlsym, as libvpool.so does: for that there
  *                         are libraries without them (tests/process/preload/old_driver)
  *   vmm=1                 0: a device without virtual memory management
+ *   decompress=0          1: devices with an engine that decompresses
  *   lazy=50               0: work runs at the next driver call; 100: hardly before somebody waits for it
  *   memset=wait|late      whether plain memsets and device-to-device copies wait for their work (default), or
  *                         return early as the real ones do

@@ -83,7 +83,7 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result);
 /* ---- options (options.c) ---- */
 
 struct sim_options {
-    bool ledger, vmm, peers, trace, late_memset;
+    bool ledger, vmm, peers, decompress, trace, late_memset;
     size_t capacity, granularity;
     size_t host; /* memory of the host that handles may take; 0: the device knows none there */
     int devices, driver, lazy, timeout_ms;

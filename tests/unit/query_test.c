@@ -33,6 +33,7 @@ static const struct {
     {"RANGE_SIZE", CU_POINTER_ATTRIBUTE_RANGE_SIZE},
     {"ALLOWED_HANDLE_TYPES", CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES},
     {"IS_GPU_DIRECT_RDMA_CAPABLE", CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE},
+    {"IS_HW_DECOMPRESS_CAPABLE", CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE},
     {"ACCESS_FLAGS", CU_POINTER_ATTRIBUTE_ACCESS_FLAGS},
     {"MEMPOOL_HANDLE", CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE},
     {"SYNC_MEMOPS", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS},
@@ -61,11 +62,46 @@ Test(query, a_synchronous_block_answers_as_cuMemAlloc_memory) {
     door_close();
 }
 
+static const char WITH_AN_ENGINE[] = "capacity=64M,granularity=64K,lazy=0,decompress=1";
+
+/* CUDA's engine takes cuMemAlloc's memory, and of a memory pool what that was made for: nvCOMP asks. */
+Test(query, a_synchronous_block_can_be_decompressed_into) {
+    int can = 0;
+    CUdeviceptr native, ordered;
+    door_open(WITH_AN_ENGINE);
+    CUdeviceptr ours = door_malloc(3 * MiB), beside = door_take(3 * MiB, 0);
+    cu_ok(cuMemAlloc(&native, 3 * MiB));
+    cu_ok(cuMemAllocAsync(&ordered, 3 * MiB, 0));
+    same_answers(ours, native);
+    same_answers(beside, ordered);
+    cu_ok(ask(&can, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, ours));
+    cr_assert(can);
+    cu_ok(cuMemFreeAsync(ordered, 0));
+    cu_ok(cuMemFree(native));
+    cu_ok(door_free(ours));
+    cu_ok(door_free_async(beside, 0));
+    door_close();
+}
+
+/* Where the driver refuses handles that can, they keep what else they are made for. */
+Test(query, a_block_that_cannot_be_decompressed_into_can_be_registered_still) {
+    int can = 1;
+    door_open(WITH_AN_ENGINE);
+    vp_sim_fail("cuMemCreate", 1, CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr ours = door_malloc(3 * MiB);
+    cu_ok(ask(&can, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, ours));
+    cr_assert(!can);
+    cu_ok(ask(&can, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, ours));
+    cr_assert(can);
+    cu_ok(door_free(ours));
+    door_close();
+}
+
 /* Where a block lies, and where none does: many ask about the first byte of what a block lies in. */
 Test(query, a_bare_segment_answers_as_cuMemAlloc_memory) {
     CUdeviceptr native, seg;
     struct vp_bare_stream stream = {.known = false};
-    door_open(SIM);
+    door_open(WITH_AN_ENGINE);
     cu_ok(vp_bare_segment(&seg, 3 * MiB, stream));
     cu_ok(cuMemAlloc(&native, 3 * MiB));
     cu_ok(vp_bare_room(0, MiB, stream));

@@ -248,18 +248,14 @@ static bool has_room(const struct vp_driver *drv, const struct vp_ahead_batch *b
     return left > total / LEFT && left - total / LEFT > batch->size * batch->count;
 }
 
-/* Some containers and virtual machines announce export and RDMA, and then refuse them. */
 static CUresult create(const struct vp_driver *drv, struct vp_ahead_batch *batch, CUmemGenericAllocationHandle *out) {
-    CUresult res = CALL(batch, drv->cuMemCreate(out, batch->size, &batch->prop, 0));
-    if (!res || res == CUDA_ERROR_OUT_OF_MEMORY ||
-        !(batch->prop.requestedHandleTypes || batch->prop.allocFlags.gpuDirectRDMACapable))
-        return res;
-    CUmemAllocationProp plain = batch->prop;
-    plain.requestedHandleTypes = 0;
-    plain.allocFlags.gpuDirectRDMACapable = 0;
-    res = CALL(batch, drv->cuMemCreate(out, batch->size, &plain, 0));
+    CUmemAllocationProp prop = batch->prop;
+    CUresult res;
+    while ((res = CALL(batch, drv->cuMemCreate(out, batch->size, &prop, 0))) && res != CUDA_ERROR_OUT_OF_MEMORY &&
+           vp_chunk_ask_less(&prop))
+        continue;
     if (!res)
-        batch->prop = plain;
+        batch->prop = prop;
     return res;
 }
 
