@@ -6,7 +6,6 @@
 #include "base/clock.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* One driver call: counts it, adds its time. */
 #define CALL(mem, field, call)                                                                                         \
@@ -48,11 +47,15 @@ int vp_space_add(struct vp_memory *mem, enum vp_zone_name zone, size_t size) {
 /* ---- chunks ---- */
 
 bool vp_chunk_ask_less(CUmemAllocationProp *prop) {
-    const CUmemAllocationProp asked = *prop;
-    if (!asked.allocFlags.usage)
-        prop->requestedHandleTypes = prop->allocFlags.gpuDirectRDMACapable = 0;
-    prop->allocFlags.usage = 0;
-    return memcmp(prop, &asked, sizeof asked) != 0;
+    if (prop->allocFlags.usage)
+        prop->allocFlags.usage = 0;
+    else if (prop->allocFlags.gpuDirectRDMACapable)
+        prop->allocFlags.gpuDirectRDMACapable = 0;
+    else if (prop->requestedHandleTypes)
+        prop->requestedHandleTypes = 0;
+    else
+        return false;
+    return true;
 }
 
 /* Physical memory for a chunk of that size, which is then held. */
@@ -213,6 +216,19 @@ static int open_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
     return err;
 }
 
+/* Makes chunks anew that nobody may touch as they are: under WSL2 those for RDMA are made and mapped, but not opened.
+ */
+static bool make_for_less(struct vp_memory *mem, struct vp_chunk **chunks, size_t n) {
+    bool made = vp_chunk_ask_less(&mem->prop);
+    for (size_t i = 0; made && i < n; i++)
+        if ((made = !chunks[i]->host && !vp_chunk_let_go(mem, chunks[i]))) {
+            chunks[i]->handle = 0;
+            made = !vp_chunk_make_again(mem, chunks[i]);
+        }
+    mem->error = made ? CUDA_SUCCESS : mem->error;
+    return made;
+}
+
 int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out) {
     CUdeviceptr end = addr;
     size_t done = 0;
@@ -230,6 +246,10 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
     if (err) {
         if (end > addr)
             CALL(mem, unmap, mem->drv->cuMemUnmap(addr, end - addr));
+        const CUmemAllocationProp asked = mem->prop;
+        if (err == -EIO && !mem->mappings && make_for_less(mem, chunks, n) && !vp_chunk_map(mem, chunks, n, addr, out))
+            return 0;
+        mem->prop = asked;
         return err;
     }
     end = addr;

@@ -141,6 +141,33 @@ Test(field, handles_are_made_for_rdma_where_the_device_can) {
     door_close();
 }
 
+static CUresult (*real_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+
+static CUresult CUDAAPI access_without_rdma(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
+    return asked_for_rdma ? CUDA_ERROR_UNKNOWN : real_access(ptr, size, desc, count);
+}
+
+/* pytorch #192330: under WSL2 handles are made for RDMA and mapped, and then opened to no device. */
+Test(field, memory_that_opens_to_nobody_is_made_for_less) {
+    int legacy = 0;
+    door_open(SIM);
+    real_create = vp_state.drv.cuMemCreate;
+    vp_state.drv.cuMemCreate = watched_create;
+    real_access = vp_state.drv.cuMemSetAccess;
+    vp_state.drv.cuMemSetAccess = access_without_rdma;
+    CUdeviceptr a = door_malloc(4 * MiB), b = door_malloc(2 * MiB);
+    cr_assert(!asked_for_rdma);
+    cu_ok(cuMemsetD8(a, 1, 4 * MiB));
+    cu_ok(cuMemsetD8(b, 1, 2 * MiB));
+    cu_ok(vp_api_pointer_attribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, a));
+    cr_assert(legacy, "they can be exported still");
+    cr_assert_eq(vp_state.pools[0]->mem.error, CUDA_SUCCESS);
+    cr_assert_eq(vp_state.pools[0]->mem.stats.held_bytes, vp_sim_used_vmm(0));
+    cu_ok(door_free(a));
+    cu_ok(door_free(b));
+    door_close();
+}
+
 /* UCX and others keep registrations by address, and ask for the buffer's id whether it is the same buffer still. */
 Test(field, a_reused_address_has_a_new_buffer_id) {
     unsigned long long ids[40];

@@ -46,8 +46,9 @@ Test(pool, peers_from_before_the_pool_reach_it) {
     cr_assert_eq(access_of(a, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(b, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     cr_assert_eq(access_of(b, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    vp_sim_fail("cuMemSetAccess", 1, CUDA_ERROR_NOT_SUPPORTED);
+    vp_sim_fail("cuMemSetAccess", -1, CUDA_ERROR_NOT_SUPPORTED);
     cr_assert_eq(vp_pool_init(&other, &fx.drv, &fx.timelines, 0, &vp_policy_vpmm, &config), -EIO);
+    vp_sim_fail("cuMemSetAccess", 0, CUDA_SUCCESS);
     fx_close();
 }
 
@@ -107,22 +108,22 @@ Test(pool, copiers_are_let_in_where_they_can_be) {
 
 /* ---- what handles can do ---- */
 
-/* For export and RDMA where the device has them; where it then refuses, plain ones. */
+/* For export and RDMA where the device has them; where it then refuses, for less, and at last plain ones. */
 Test(pool, handles_are_exportable_and_rdma_capable) {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop;
-    for (int refused = 0; refused < 2; refused++) {
+    for (int refused = 0; refused < 3; refused++) {
         fx_open_pool(SIM, &vp_policy_vpool, NULL);
         cr_assert_eq(fx.pool.mem.prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
         cr_assert_eq(fx.pool.mem.prop.allocFlags.gpuDirectRDMACapable, 1);
-        if (refused)
-            vp_sim_fail("cuMemCreate", 1, CUDA_ERROR_NOT_PERMITTED);
+        for (int i = 0; i < refused; i++)
+            vp_sim_fail("cuMemCreate", i + 1, CUDA_ERROR_NOT_PERMITTED);
         CUdeviceptr a = fx_alloc(MiB, 1);
         cu_ok(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)a));
         cu_ok(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
         cu_ok(cuMemRelease(handle));
         cr_assert_eq(prop.allocFlags.gpuDirectRDMACapable, !refused);
-        cr_assert_eq(prop.requestedHandleTypes, refused ? 0 : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        cr_assert_eq(prop.requestedHandleTypes, refused > 1 ? 0 : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
         fx_free(a, 1);
         fx_close();
         vp_sim_reset();
