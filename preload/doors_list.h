@@ -180,6 +180,8 @@
 
 /* Contexts, what they set aside, and their peers: context.c. */
 #define VP_DOORS_CONTEXT(X) \
+    X(cuCtxCreate, vp_ctx_create_v2, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, unsigned int, CUdevice) \
+    X(cuGLCtxCreate_v2, vp_ctx_create_v2, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, unsigned int, CUdevice) \
     X(cuCtxCreate_v2, vp_ctx_create_v2, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, unsigned int, \
       CUdevice) \
     X(cuCtxCreate_v3, vp_ctx_create_v3, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, \

@@ -244,6 +244,17 @@ SIM_API(0, 3020, cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdev
     return create(context, flags, device);
 }
 
+/* Ways of old programs: by the name without a version, and for OpenGL. */
+#undef cuCtxCreate
+SIM_API(0, 2000, cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device), (context, flags, device)) {
+    return create(context, flags, device);
+}
+
+SIM_API(0, 3020, cuGLCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device),
+        (context, flags, device)) {
+    return create(context, flags, device);
+}
+
 SIM_API(0, 11040, cuCtxCreate_v3,
         (CUcontext * context, CUexecAffinityParam *params, int count, unsigned int flags, CUdevice device),
         (context, params, count, flags, device)) {

@@ -1,0 +1,44 @@
+/* Contexts made as old programs do: by the name without a version, which ctypes finds, and for OpenGL, as PyCUDA does.
+ * What runs there on another context's memory counts as what runs in any other.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "fault.h"
+
+enum { SIZE = 8 << 20, ROUNDS = 10 };
+
+typedef CUresult create(CUcontext *context, unsigned int flags, CUdevice device);
+
+int main(void) {
+    static const char *const names[] = {"cuCtxCreate", "cuGLCtxCreate_v2"};
+    CUcontext primary = start();
+
+    for (int way = 0; way < 2; way++) {
+        create *made_by = (create *)sym(names[way]);
+        CUcontext other;
+        int wrong = 0;
+
+        NEED(!made_by || made_by(&other, 0, 0));
+        for (int i = 0; i < ROUNDS; i++) {
+            unsigned char found = 0;
+            CUdeviceptr p, q;
+
+            NEED(cuCtxSetCurrent(primary));
+            NEED(cuMemAlloc(&p, SIZE));
+            NEED(cuCtxSetCurrent(other));
+            NEED(cuMemsetD8Async(p, 1, SIZE, NULL));
+            NEED(cuCtxSetCurrent(primary));
+            NEED(cuMemFree(p));
+            NEED(cuMemAlloc(&q, SIZE));
+            NEED(cuMemsetD8(q, 2, SIZE));
+            NEED(cuCtxSetCurrent(other));
+            NEED(cuCtxSynchronize());
+            NEED(cuCtxSetCurrent(primary));
+            NEED(cuMemcpyDtoH(&found, q + SIZE / 2, 1));
+            wrong += found != 2;
+            NEED(cuMemFree(q));
+        }
+        printf("%s: %d wrong\n", names[way], wrong);
+    }
+    return 0;
+}
