@@ -19,6 +19,7 @@ struct vp_request {
         VP_WAITS_EARLY, /* the stream does on the GPU, before growing */
     } waits;            /* for what other streams have freed */
     bool alone, apart;  /* nothing else may lie in its handles, while there is memory; nor when there is none */
+    bool whole;         /* what is made for it as a whole is one handle */
     bool impatient;     /* no host wait: the last one ran out of time */
     bool pressed;       /* growing failed: late waits are due (also set on the way) */
     bool strict; /* what another stream freed is not taken merely because it was seen over: a wait may be queued for it,

@@ -45,7 +45,7 @@ int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct v
     int err = vp_fresh_possible(pool, bytes, largest) ? 0 : -ENOMEM;
     while (bytes && !err) {
         size_t size = largest;
-        if (bytes <= largest)
+        if (bytes < largest || (n && bytes == largest))
             for (size = pool->mem.granularity; size * 2 + spared <= bytes; size *= 2)
                 continue;
         err = vp_chunk_create(&pool->mem, size, false, &out[n]);
@@ -66,6 +66,9 @@ static size_t least_handle(const struct vp_pool *pool, const struct vp_request *
 
 size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     size_t size = pool->mem.granularity, most = req->size / HANDLE_SHARE;
+    /* The kernel's part of the driver registers for networks and storage what lies in one handle, and refuses else. */
+    if (req->whole && fresh >= req->size)
+        return fresh;
     if (req->size >= HUGE && vp_slack_novel(pool))
         most = req->size / HUGE_SHARE;
     if (req->zone == VP_ZONE_SMALL || vp_tight(pool, req) || vp_slack_fine(pool, req, fresh))

@@ -102,6 +102,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         struct vp_request req = {.asked = size,
                                  .context = ctx,
                                  .alone = vp_ipc_alone(size),
+                                 .whole = vp_ipc_alone(size),
                                  .apart = vp_options()->ipc == VP_IPC_ALONE,
                                  .impatient = pool->barrier_rest && vp_clock_ns() < pool->barrier_rest};
         struct vp_region *r = NULL;

@@ -89,6 +89,17 @@ void shares_whatever_is_sent_in_a_rank(void) {
     end(&remote);
 }
 
+/* nvidia-peermem, GDRCopy and GPUDirect Storage tell nobody here what they register, and take what lies in one handle.
+ */
+void lies_in_one_handle(void) {
+    begin();
+    for (size_t size = 5 * MIB + 1000; size < 80 * MIB; size *= 2) {
+        const unsigned long before = driver_calls("cuMemCreate");
+        allocate(size, 1);
+        CHECK(driver_calls("cuMemCreate") == before + 1);
+    }
+}
+
 /* Open MPI goes by way of the host then, and asks again. */
 void keeps_large_blocks_apart_after_a_refusal(void) {
     begin();
