@@ -221,10 +221,7 @@ static int open_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
 static bool make_for_less(struct vp_memory *mem, struct vp_chunk **chunks, size_t n) {
     bool made = vp_chunk_ask_less(&mem->prop);
     for (size_t i = 0; made && i < n; i++)
-        if ((made = !chunks[i]->host && !vp_chunk_let_go(mem, chunks[i]))) {
-            chunks[i]->handle = 0;
-            made = !vp_chunk_make_again(mem, chunks[i]);
-        }
+        made = !chunks[i]->host && !vp_chunk_let_go(mem, chunks[i]) && !vp_chunk_make_again(mem, chunks[i]);
     mem->error = made ? CUDA_SUCCESS : mem->error;
     return made;
 }
@@ -280,6 +277,7 @@ int vp_chunk_let_go(struct vp_memory *mem, struct vp_chunk *chunk) {
     if (err)
         return err;
     chunk->released = true;
+    chunk->handle = 0;
     mem->stats.held_bytes -= chunk->size;
     mem->asleep_bytes += chunk->size;
     return 0;

@@ -237,6 +237,7 @@ struct vp_memory {
     size_t granularity; /* a power of two, 1 << granularity_shift */
     unsigned granularity_shift;
     CUmemAllocationProp prop;
+    bool engine;    /* the device decompresses */
     CUresult error; /* the last answer of the driver that was neither success nor out of memory; 0: none since it was
                        set back */
 

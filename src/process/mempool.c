@@ -109,26 +109,24 @@ static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(C
 
 /* Is it asked for nothing that is not ours to give, a younger CUDA's wishes included? RMM asks for memory that is fit
  * for decompression wherever the driver knows of that, and few devices can. */
-static bool is_plain(const CUmemPoolProps *props) {
+static bool is_plain(const CUmemPoolProps *props, const struct vp_pool *pool) {
     CUmemPoolProps rest = *props;
-    int algorithms = 0;
-    if (props->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS)
-        vp_state.drv.cuDeviceGetAttribute(&algorithms, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
-                                          props->location.id);
     static const char none[sizeof *props - offsetof(CUmemPoolProps, usage)];
-    rest.usage &= (unsigned short)~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
-    return !props->maxSize && !algorithms && !memcmp(&rest.usage, none, sizeof none);
+    if (!pool->mem.engine)
+        rest.usage &= (unsigned short)~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
+    return !props->maxSize && !memcmp(&rest.usage, none, sizeof none);
 }
 
 bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
-    bool ours = false;
+    struct vp_mempool *mp = NULL;
     if (!props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || props->handleTypes != CU_MEM_HANDLE_TYPE_NONE ||
         props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !vp_enter())
         return false;
-    if (is_plain(props) && vp_state_pool(props->location.id))
-        ours = mempool_new(pool, props->location.id) != NULL;
+    const CUdevice dev = props->location.id;
+    if (vp_state_pool(dev) && is_plain(props, vp_state.pools[dev]) && (mp = mempool_new(pool, dev)))
+        mp->decompresses = props->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
     vp_leave();
-    return ours;
+    return mp != NULL;
 }
 
 void vp_api_pool_destroying(CUmemoryPool pool) {

@@ -35,7 +35,7 @@ struct vp_mempool {
     uint64_t threshold;
     bool threshold_set; /* by the program: then obeyed */
     uint64_t access;    /* devices that the pool itself was opened to, one bit each */
-    bool reuse_opportunistic, reuse_internal;
+    bool reuse_opportunistic, reuse_internal, decompresses;
     struct vp_list link; /* vp_state.mempools */
 };
 

@@ -320,6 +320,7 @@ SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps *pr
     struct sim_pool *pool = pool_new(props->location.id, false);
     pool->exportable = props->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
     pool->most = props->maxSize;
+    pool->decompresses = props->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
     *out = pool->handle;
     return CUDA_SUCCESS;
 }

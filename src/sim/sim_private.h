@@ -560,7 +560,7 @@ struct sim_pool {
     CUmemoryPool handle;
     int device;
     bool is_default, destroyed;
-    bool exportable;
+    bool exportable, decompresses;
     uint64_t most; /* bytes reserved at once; 0: no limit */
     size_t live;   /* blocks handed out */
     uint64_t threshold, used, used_high, reserved_high, reserved;

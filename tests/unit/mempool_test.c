@@ -212,35 +212,41 @@ Test(mempool, another_devices_pool) {
     door_close();
 }
 
-static CUresult with_an_engine(int *value, CUdevice_attribute which, CUdevice device) {
-    if (which != CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)
-        return cuDeviceGetAttribute(value, which, device);
-    *value = CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY;
-    return CUDA_SUCCESS;
-}
-
-/* RMM makes each of its pools so, from CUDA 12.8 on. */
-Test(mempool, a_pool_for_decompression_is_ours_where_no_engine_decompresses) {
+/* RMM makes each of its pools so, from CUDA 12.8 on, and asks whether what they hand out is. */
+static void a_pool_for_decompression(const char *sim, bool ours) {
     const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                                   .usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS};
     CUmemPoolProps other = props;
     CUmemoryPool pool;
-    CUdeviceptr ptr;
+    CUdeviceptr ptr, beside = 0;
+    bool can = false;
     other.usage |= 0x40;
-    door_open(SIM);
-    cu_ok(cuMemPoolCreate(&pool, &props));
-    cr_assert(vp_api_pool_created(pool, &props));
-    cu_ok(alloc_from(&ptr, MiB, pool, 0));
-    cr_assert_eq(vp_sim_used_vmm(0), MiB);
-    cu_ok(door_free_async(ptr, 0));
-    pool_destroy(pool);
+    door_open(sim);
     cu_ok(cuMemPoolCreate(&pool, &props));
     cr_assert(!vp_api_pool_created(pool, &other), "nobody knows what that is for");
-    vp_state.drv.cuDeviceGetAttribute = with_an_engine;
-    cr_assert(!vp_api_pool_created(pool, &props));
-    cu_ok(cuMemPoolDestroy(pool));
+    cr_assert_eq(vp_api_pool_created(pool, &props), ours);
+    if (ours) {
+        cu_ok(alloc_from(&ptr, MiB, pool, 0));
+        cr_assert_eq(vp_sim_used_vmm(0), MiB);
+        cu_ok(vp_api_pointer_attribute(&can, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, ptr));
+        cr_assert(can);
+        beside = door_take(MiB, 0);
+        cu_ok(vp_api_pointer_attribute(&can, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, beside));
+        cr_assert(!can, "the default pool is not for that");
+        cu_ok(door_free_async(ptr, 0));
+        cu_ok(door_free_async(beside, 0));
+    }
+    pool_destroy(pool);
     door_close();
+}
+
+Test(mempool, a_pool_for_decompression_is_ours_where_no_engine_decompresses) {
+    a_pool_for_decompression(SIM, true);
+}
+
+Test(mempool, a_pool_for_decompression_is_cudas_where_an_engine_does) {
+    a_pool_for_decompression("capacity=64M,granularity=64K,decompress=1", false);
 }
 
 Test(mempool, what_is_not_ours_goes_to_cuda) {

@@ -64,18 +64,30 @@ Test(query, a_synchronous_block_answers_as_cuMemAlloc_memory) {
 
 static const char WITH_AN_ENGINE[] = "capacity=64M,granularity=64K,lazy=0,decompress=1";
 
-/* CUDA's engine takes cuMemAlloc's memory, and of a memory pool what that was made for: nvCOMP asks. */
-Test(query, a_synchronous_block_can_be_decompressed_into) {
-    int can = 0;
+/* The engine takes cuMemAlloc's memory, and of a memory pool what that was made for: nvCOMP asks. Handles for it are
+ * made where there is one; if the driver refuses them, they keep what else they are for. */
+static void decompressed_into(const char *sim, bool refused, bool made) {
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop;
     CUdeviceptr native, ordered;
-    door_open(WITH_AN_ENGINE);
+    bool can = refused;
+    door_open(sim);
+    if (refused)
+        vp_sim_fail("cuMemCreate", 1, CUDA_ERROR_INVALID_VALUE);
     CUdeviceptr ours = door_malloc(3 * MiB), beside = door_take(3 * MiB, 0);
     cu_ok(cuMemAlloc(&native, 3 * MiB));
     cu_ok(cuMemAllocAsync(&ordered, 3 * MiB, 0));
-    same_answers(ours, native);
+    if (!refused)
+        same_answers(ours, native);
+    else
+        cu_ok(ask(&can, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, ours));
+    cr_assert(!can);
     same_answers(beside, ordered);
-    cu_ok(ask(&can, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, ours));
-    cr_assert(can);
+    cu_ok(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ours));
+    cu_ok(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+    cu_ok(cuMemRelease(handle));
+    cr_assert_eq(prop.allocFlags.usage, made ? CU_MEM_CREATE_USAGE_HW_DECOMPRESS : 0);
+    cr_assert_eq(prop.allocFlags.gpuDirectRDMACapable, 1);
     cu_ok(cuMemFreeAsync(ordered, 0));
     cu_ok(cuMemFree(native));
     cu_ok(door_free(ours));
@@ -83,18 +95,16 @@ Test(query, a_synchronous_block_can_be_decompressed_into) {
     door_close();
 }
 
-/* Where the driver refuses handles that can, they keep what else they are made for. */
+Test(query, a_synchronous_block_can_be_decompressed_into) {
+    decompressed_into(WITH_AN_ENGINE, false, true);
+}
+
+Test(query, a_block_says_that_it_can_without_an_engine_too) {
+    decompressed_into(SIM, false, false);
+}
+
 Test(query, a_block_that_cannot_be_decompressed_into_can_be_registered_still) {
-    int can = 1;
-    door_open(WITH_AN_ENGINE);
-    vp_sim_fail("cuMemCreate", 1, CUDA_ERROR_INVALID_VALUE);
-    CUdeviceptr ours = door_malloc(3 * MiB);
-    cu_ok(ask(&can, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, ours));
-    cr_assert(!can);
-    cu_ok(ask(&can, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, ours));
-    cr_assert(can);
-    cu_ok(door_free(ours));
-    door_close();
+    decompressed_into(WITH_AN_ENGINE, true, false);
 }
 
 /* Where a block lies, and where none does: many ask about the first byte of what a block lies in. */
