@@ -46,11 +46,20 @@ void vp_mempool_open_device(CUdevice dev) {
     ask_current(dev);
 }
 
+/* A pool's device is opened if the handle is its default. */
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
+    const struct vp_driver *drv = &vp_state.drv;
     struct vp_mempool *mp;
+    CUmemoryPool def;
+    int count = 0;
     vp_list_each(mp, &vp_state.mempools, link)
         if (mp->handle == handle && !mp->ending)
             return mp;
+    if (!handle || !drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetCount(&count))
+        return NULL;
+    for (int i = 0; i < count && i < VP_DEVICES; i++)
+        if (!vp_state.pools[i] && !drv->cuDeviceGetDefaultMemPool(&def, i) && def == handle)
+            return vp_state_pool(i) ? vp_mempool_of(handle) : NULL;
     return NULL;
 }
 
@@ -88,20 +97,11 @@ static void changed(void) {
     atomic_fetch_add_explicit(&vp_state.mempools_changed, 1, memory_order_release);
 }
 
-/* Looks a pool up with the lock held; NULL with the lock free. The pool's device is opened if the handle may be its
- * default. Not analysed: it returns both ways. */
+/* Looks a pool up with the lock held; NULL with the lock free. Not analysed: it returns both ways. */
 static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(CUmemoryPool handle) {
     if (!handle || !vp_enter())
         return NULL;
     struct vp_mempool *mp = vp_mempool_of(handle);
-    int count = 0;
-    if (!mp && !vp_state.drv.cuDeviceGetCount(&count))
-        for (int i = 0; i < count && i < VP_DEVICES && !mp; i++) {
-            CUmemoryPool def = NULL;
-            if (!vp_state.pools[i] && vp_state.drv.cuDeviceGetDefaultMemPool &&
-                !vp_state.drv.cuDeviceGetDefaultMemPool(&def, i) && def == handle && vp_state_pool(i))
-                mp = vp_mempool_of(handle);
-        }
     if (!mp)
         vp_leave();
     return mp;

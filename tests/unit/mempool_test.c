@@ -212,6 +212,19 @@ Test(mempool, another_devices_pool) {
     door_close();
 }
 
+/* Nothing else has asked for that device yet. */
+Test(mempool, another_devices_default_pool) {
+    CUdeviceptr a;
+    door_open(SIM);
+    CUmemoryPool pool = default_pool(1);
+    cu_ok(alloc_from(&a, MiB, pool, 0));
+    cr_assert_eq(vp_sim_used_vmm(1), MiB);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MiB);
+    cu_ok(door_free_async(a, 0));
+    cr_assert(door_served);
+    door_close();
+}
+
 /* RMM makes each of its pools so, from CUDA 12.8 on, and asks whether what they hand out is. */
 static void a_pool_for_decompression(const char *sim, bool ours) {
     const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
