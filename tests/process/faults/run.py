@@ -558,7 +558,8 @@ CASES = [
     ("40 functions of the driver that another has written into", same("patched")),
     ("40 such functions, which UCX can write into", says("patched heads", r"^can be moved: 9$")),
     ("41 another interposer, in front and behind", same_beside("libtells.so", "patched")),
-    ("42 contexts made as old programs do", same("old_contexts", sim="lazy=100")),
+    ("42 contexts made by a name without a version", same("old_contexts cuCtxCreate", sim="lazy=100")),
+    ("42 contexts made for OpenGL", same("old_contexts cuGLCtxCreate_v2", sim="lazy=100")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
