@@ -131,7 +131,7 @@ static bool described(void *data, CUpointer_attribute attribute, CUdeviceptr bas
     }
 }
 
-/* CUDA says so of memory, whether the device has an engine or not (RMM's tests). */
+/* CUDA says so of memory, whether the device has an engine or not. */
 static bool decompresses(const struct vp_pool *pool, const struct vp_region *r) {
     const struct vp_mempool *mp = r->owner;
     return r->sync ? !pool->mem.engine || (!r->spilled && pool->mem.prop.allocFlags.usage) : mp && mp->decompresses;
@@ -151,7 +151,7 @@ static VP_LOCKED CUresult spilled_attribute(void *data, CUpointer_attribute attr
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(int *)data = r->sync && pool->mem.prop.allocFlags.gpuDirectRDMACapable;
         break;
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(bool *)data = decompresses(pool, r); break;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = decompresses(pool, r); break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         if (!access_flags(data, pool, r))
             *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
@@ -169,7 +169,7 @@ static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; return true;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; return true;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return access_flags(data, pool, r);
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(bool *)data = decompresses(pool, r); return true;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = decompresses(pool, r); return true;
     /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         if (!r->sync)

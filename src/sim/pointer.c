@@ -71,10 +71,10 @@ static CUresult access_attribute(void *data, CUpointer_attribute which, const st
         *(int *)data = native ||
                        (mapping && !mapping->handle->host && mapping->handle->prop.allocFlags.gpuDirectRDMACapable);
         break;
-    /* It is said of memory, with an engine or without: RMM's own tests want it so on every GPU. */
+    /* It is said of memory, with an engine or without. */
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        *(bool *)data = native || (block && block->kind == SIM_BLOCK_POOL && block->pool->decompresses) ||
-                        (mapping && mapping->handle->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
+        *(int *)data = native || (block && block->kind == SIM_BLOCK_POOL && block->pool->decompresses) ||
+                       (mapping && mapping->handle->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
         break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         *(unsigned *)data = block               ? block_access(block)
@@ -139,8 +139,8 @@ static size_t attribute_size(CUpointer_attribute which) {
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_MAPPED:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return 4;
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: return sizeof(bool);
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS: return 16;
     default: return 8;
     }

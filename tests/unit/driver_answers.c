@@ -96,7 +96,7 @@ static void attributes_of(const char *name, CUdeviceptr p, size_t expected, CUde
     int ordinal = 77, managed = 77, mapped = 77, ipc = 77, rdma = 77;
     size_t size = 77;
     void *host = NULL;
-    unsigned long long id = 0, types = 77, access = 77;
+    unsigned long long id = 0, types = 77, access = 77, decompress = ~0ull;
     (void)expected;
     printf("# attributes of %s\n", name);
     SAY(cuPointerGetAttribute(&c, CU_POINTER_ATTRIBUTE_CONTEXT, p));
@@ -115,6 +115,8 @@ static void attributes_of(const char *name, CUdeviceptr p, size_t expected, CUde
     SAY(cuPointerGetAttribute(&ipc, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p));
     printf("ipc capable: %d\n", ipc);
     SAY(cuPointerGetAttribute(&rdma, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, p));
+    SAY(cuPointerGetAttribute(&decompress, CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, p));
+    printf("for decompression: %d, in four bytes: %d\n", (int)decompress, decompress >> 32 == ~0u);
     SAY(cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, p));
     printf("handle types: %llu\n", types);
     SAY(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, p));

@@ -233,7 +233,7 @@ static void a_pool_for_decompression(const char *sim, bool ours) {
     CUmemPoolProps other = props;
     CUmemoryPool pool;
     CUdeviceptr ptr, beside = 0;
-    bool can = false;
+    int can = false;
     other.usage |= 0x40;
     door_open(sim);
     cu_ok(cuMemPoolCreate(&pool, &props));

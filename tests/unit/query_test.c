@@ -70,7 +70,7 @@ static void decompressed_into(const char *sim, bool refused, bool made) {
     CUmemGenericAllocationHandle handle;
     CUmemAllocationProp prop;
     CUdeviceptr native, ordered;
-    bool can = refused;
+    int can = refused;
     door_open(sim);
     if (refused)
         vp_sim_fail("cuMemCreate", 1, CUDA_ERROR_INVALID_VALUE);
