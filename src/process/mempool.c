@@ -63,9 +63,27 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
     return NULL;
 }
 
-/* What nobody uses counts for the default pool. */
-static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
-    return mp->is_default ? vp_pool_idle(vp_state.pools[mp->device]) + mp->used : mp->used;
+/* What nobody uses counts for pools of the program's own as far as these are to keep it and have had it, and else for
+ * the default pool: once in all, so that sums of the program's come out. */
+static VP_LOCKED uint64_t reserved(const struct vp_mempool *of) {
+    uint64_t idle = vp_pool_idle(vp_state.pools[of->device]);
+    const struct vp_mempool *mp;
+    vp_list_each(mp, &vp_state.mempools, link) {
+        uint64_t its = mp->threshold < mp->had ? mp->threshold : mp->had;
+        its = its < mp->used ? 0 : its - mp->used < idle ? its - mp->used : idle;
+        if (mp == of && !mp->is_default)
+            return mp->used + its;
+        idle -= mp->device == of->device && !mp->is_default ? its : 0;
+    }
+    return of->used + idle;
+}
+
+uint64_t vp_mempools_told(CUdevice dev) {
+    const struct vp_mempool *mp;
+    uint64_t told = 0;
+    vp_list_each(mp, &vp_state.mempools, link)
+        told += mp->device == dev && mp->told ? reserved(mp) - mp->used : 0;
+    return told;
 }
 
 static VP_LOCKED uint64_t note_reserved(struct vp_mempool *mp) {
@@ -83,6 +101,7 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
     if (taken) {
         mp->blocks++;
         mp->used += size;
+        mp->had = mp->used > mp->had ? mp->used : mp->had;
         note_peaks(mp);
     } else {
         mp->blocks--;
@@ -152,6 +171,7 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
     if (ours && ended) {
         vp_parking_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
         ours->dead = true;
+        ours->threshold = 0;
         CUdevice dev = ours->device;
         if (!ours->blocks)
             mempool_free(ours);
@@ -184,7 +204,7 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         /* Who has it kept and asks adds it to what is free, or takes it off: from now on it is not free, too. */
-        vp_state.reserved_told |= (uint64_t)(mp->is_default && mp->threshold) << mp->device;
+        mp->told |= mp->threshold != 0;
         *(cuuint64_t *)value = reserved(mp);
         break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = note_reserved(mp); break;
@@ -240,6 +260,7 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
     if (!mp)
         return VP_NOT_OURS;
     vp_pressure_trim(vp_state.pools[mp->device], keep);
+    mp->had = keep > mp->used ? keep < mp->had ? keep : mp->had : mp->used;
     vp_leave();
     return CUDA_SUCCESS;
 }

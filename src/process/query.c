@@ -19,8 +19,9 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
             vp_pool_stats(pool);
             /* What blocks have beyond what was asked for nobody else can have, nor what is told as reserved. */
             const uint64_t held = pool->mem.stats.held_bytes, live = vp_memory_awake(&pool->mem) + pool->mem.rounded,
-                           taken = vp_state.reserved_told >> dev & 1 && held > live ? held : live;
-            unused += held > taken ? held - taken : 0;
+                           idle = held > live ? held - live : 0, told = vp_mempools_told(dev),
+                           taken = live + (told < idle ? told : idle);
+            unused += idle + live - taken;
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
             if (pool->mem.limit && all > pool->mem.limit)
                 all = pool->mem.limit;

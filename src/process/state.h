@@ -32,6 +32,8 @@ struct vp_mempool {
     bool dead;   /* destroyed; stays while blocks count for it */
     size_t blocks;
     uint64_t used, used_high, reserved_high;
+    uint64_t had; /* the most that was used since it was trimmed */
+    bool told;    /* has a threshold, and the program was told what it holds */
     uint64_t threshold;
     bool threshold_set; /* by the program: then obeyed */
     uint64_t access;    /* devices that the pool itself was opened to, one bit each */
@@ -84,7 +86,6 @@ struct vp_state {
     struct vp_list peers VP_GUARDED;
     uint64_t used VP_GUARDED;                          /* devices that a context was seen of, one bit each */
     struct vp_mempool *current[VP_DEVICES] VP_GUARDED; /* the device's current pool; NULL: one that we do not serve */
-    uint64_t reserved_told VP_GUARDED; /* devices whose default pool has a threshold and was asked what it holds */
     atomic_uint_least64_t
         mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools VP_GUARDED;
@@ -270,6 +271,8 @@ void vp_thread_left(void) VP_UNLOCKED;
 void vp_mempool_open_device(CUdevice dev) VP_LOCKED;
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) VP_LOCKED;
 void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
+/* What is idle and was told of as some pool's. */
+uint64_t vp_mempools_told(CUdevice dev) VP_LOCKED;
 
 /*
  * peers.c. Whom the memory of a device is open to: peers of its contexts, devices that one of its memory pools was

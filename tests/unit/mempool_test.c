@@ -131,6 +131,44 @@ Test(mempool, what_is_idle_is_counted_once_under_a_limit) {
     count_once();
 }
 
+/* Servers make a pool that keeps everything, and plan with what is free and what the pool has idle. */
+Test(mempool, what_a_pool_of_the_programs_own_keeps_is_told_as_its_own) {
+    size_t unused, total;
+    CUdeviceptr a;
+    door_open(SIM);
+    CUmemoryPool own = pool_create(0), other = pool_create(0), pool = default_pool(0);
+    cr_assert(!set(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, UINT64_MAX));
+    cr_assert(!set(other, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 2 * MiB));
+    CUdeviceptr sync = door_malloc(8 * MiB);
+    cu_ok(alloc_from(&a, 16 * MiB, own, 0));
+    cu_ok(door_free_async(a, 0));
+    cu_ok(door_free(sync));
+    cu_ok(door_synchronize());
+    cr_assert_eq(get(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    cr_assert_eq(get(own, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 16 * MiB, "not what cudaFree gave back");
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * MiB);
+    cr_assert(!vp_api_mem_info(&unused, &total));
+    cr_assert_eq(unused, total - 16 * MiB, "the default pool keeps nothing");
+    cu_ok(alloc_from(&a, 4 * MiB, other, 0));
+    cu_ok(door_free_async(a, 0));
+    cr_assert_eq(get(other, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 2 * MiB, "as far as it is to keep it");
+    cr_assert(!vp_api_mem_info(&unused, &total));
+    cr_assert_eq(unused, total - 18 * MiB);
+    trim(own, 6 * MiB);
+    cr_assert_leq(get(own, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 6 * MiB);
+    trim(own, 0);
+    cr_assert_eq(get(own, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0);
+    cu_ok(door_free(door_malloc(8 * MiB)));
+    cr_assert_eq(get(own, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 0, "it has had none since");
+    cr_assert(!vp_api_mem_info(&unused, &total));
+    cr_assert_eq(unused + get(other, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), total);
+    pool_destroy(own);
+    pool_destroy(other);
+    cr_assert(!vp_api_mem_info(&unused, &total));
+    cr_assert_eq(unused, total);
+    door_close();
+}
+
 Test(mempool, trim_keeps_what_was_asked_for) {
     door_open(SIM);
     CUmemoryPool pool = default_pool(0);
