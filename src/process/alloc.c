@@ -118,6 +118,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
             res = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         } else {
             res = answer(pool, err, &req, r, out);
+            vp_state.latest = r ? r->addr : 0;
         }
     }
     vp_leave();

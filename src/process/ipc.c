@@ -38,8 +38,10 @@ static atomic_bool stopped;
 /* ---- which blocks ---- */
 
 bool vp_ipc_alone(size_t size) {
-    const bool shares = vp_state.ranked || atomic_load_explicit(&vp_state.shares, memory_order_relaxed);
-    return vp_options()->ipc == VP_IPC_ALONE || (vp_options()->ipc == VP_IPC_AUTO && shares && size >= ALONE_FROM);
+    const bool shares = vp_state.ranked || atomic_load_explicit(&vp_state.shares, memory_order_relaxed),
+               wanted = vp_state.shows_next || (shares && size >= ALONE_FROM);
+    vp_state.shows_next = false;
+    return vp_options()->ipc == VP_IPC_ALONE || (vp_options()->ipc == VP_IPC_AUTO && wanted);
 }
 
 /* May others be shown what lies beside a block? MPI shows whatever is sent, and ends where it cannot. */
@@ -254,6 +256,8 @@ CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
         return res;
     struct vp_region *block = vp_state_find_inside(ptr, &pool);
     if (block) {
+        /* Who shows what it has just got mostly does so with the next one, too, of whatever size. */
+        vp_state.shows_next = block->addr == vp_state.latest && !vp_state.ranked;
         int err = give_out(pool, block);
         if (err == -ENODEV) {
             res = CUDA_ERROR_INVALID_VALUE; /* freed while its memory was waited for */

@@ -73,7 +73,7 @@ void vp_ipc_stop(void);
 /* May other processes open this live block? 0 or as vp_pool_export_check(). */
 int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) VP_LOCKED;
 /* Must a synchronous block of so many bytes be placed so that it can be exported? */
-bool vp_ipc_alone(size_t size);
+bool vp_ipc_alone(size_t size) VP_LOCKED;
 /* Was the handle made by this process? */
 bool vp_ipc_own(const struct vp_ipc_handle *handle);
 /* A device's UUID; zero if the driver does not tell. */

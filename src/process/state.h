@@ -100,6 +100,8 @@ struct vp_state {
     bool synced VP_GUARDED;            /* some block has SYNC_MEMOPS: all contexts have */
     uint64_t registered VP_GUARDED;    /* devices memory of which was registered with others, one bit each */
     uint64_t multicast VP_GUARDED;     /* or bound to a multicast object */
+    CUdeviceptr latest VP_GUARDED;     /* that cudaMalloc handed out */
+    bool shows_next VP_GUARDED;        /* and that others are shown: so may be the next */
     struct vp_list imports VP_GUARDED; /* of vp_import.link: memory of other processes (ipc.h) */
     unsigned ties[VP_TIES] VP_GUARDED; /* ties.c */
     unsigned tied VP_GUARDED;          /* of which kinds there are some, one bit each */

@@ -75,6 +75,26 @@ void keeps_large_blocks_apart_once_coupled(void) {
     export_large();
 }
 
+/* Buffers of signals, and what is shared by Triton's clients: the handle is asked for as soon as there is memory. */
+void keeps_apart_what_is_shown_at_once(void) {
+    CUdeviceptr one, next;
+    begin();
+    allocate(20, 1);
+    exported(allocate(3 * MIB + 1000, 2));
+    for (int i = 0; i < 20; i++)
+        exported(allocate(64 << i % 10, 3));
+    /* Others lie beside each other as before. */
+    allocate(1000, 4);
+    one = allocate(1000, 4);
+    next = allocate(1000, 4);
+    CHECK(one / GRANULE == next / GRANULE);
+    check_refused(one);
+    CHECK(allocate(1000, 4) / GRANULE == next / GRANULE);
+    /* One that is refused tells as much of the next. */
+    check_refused(allocate(1000, 4));
+    exported(allocate(1000, 5));
+}
+
 /* MPICH ends where memory cannot be shared; it asks for what a program sends, whatever else that has. */
 void shares_whatever_is_sent_in_a_rank(void) {
     struct remote remote = start();
