@@ -66,28 +66,22 @@ static struct vp_import *find(const struct vp_ipc_handle *handle, const struct v
 
 /* ---- mapping ---- */
 
-/* Gives devices access, or takes it from them. */
-static CUresult set_access(const struct vp_import *import, uint64_t devices, CUmemAccess_flags flags) {
-    CUmemAccessDesc desc[VP_DEVICES];
-    size_t n = 0;
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (devices >> dev & 1)
-            desc[n++] = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
-    return n ? vp_state.drv.cuMemSetAccess(import->base, import->bytes, desc, n) : CUDA_SUCCESS;
-}
-
-static CUresult grant(struct vp_import *import, uint64_t devices) {
-    CUresult res = set_access(import, devices & ~import->access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (!res)
-        import->access |= devices;
+/* Gives devices access, or takes it from those that have it, each as far as it goes. */
+static CUresult set_access(struct vp_import *import, uint64_t devices, CUmemAccess_flags flags) {
+    CUresult res = CUDA_SUCCESS;
+    for (int dev = 0; dev < VP_DEVICES; dev++) {
+        const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
+        if (!(devices >> dev & 1))
+            continue;
+        CUresult one = vp_state.drv.cuMemSetAccess(import->base, import->bytes, &desc, 1);
+        import->access ^= (uint64_t)!one << dev;
+        res = one ? one : res;
+    }
     return res;
 }
 
-/* Each of them as far as it goes. */
-static void grant_each(struct vp_import *import, uint64_t devices) {
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (devices >> dev & 1)
-            grant(import, UINT64_C(1) << dev);
+static CUresult grant(struct vp_import *import, uint64_t devices) {
+    return set_access(import, devices & ~import->access, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
 static void unmap(const struct vp_import *import, size_t mapped) {
@@ -280,7 +274,7 @@ static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *i
     if (owner >= 0)
         grant(import, UINT64_C(1) << owner);
     import->always = import->access;
-    grant_each(import, peers);
+    grant(import, peers);
     return CUDA_SUCCESS;
 }
 
@@ -387,9 +381,8 @@ void vp_imports_set_peers(CUdevice device, uint64_t peers) {
         const uint64_t taken = import->access & ~import->always & ~peers;
         if (import->device != device)
             continue;
-        grant_each(import, peers);
-        if (taken && !set_access(import, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE))
-            import->access &= ~taken;
+        grant(import, peers);
+        set_access(import, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     }
 }
 
