@@ -137,6 +137,29 @@ Test(query, a_stream_ordered_block_answers_as_cuMemAllocAsync_memory) {
     door_close();
 }
 
+/* UCX asks whether memory may be shown, and shows none where it may not. */
+Test(query, what_comes_after_a_question_whether_it_can_be_shown_can) {
+    CUdeviceptr at[6];
+    int can[6] = {0};
+    door_open("capacity=64M,granularity=2M,lazy=0");
+    for (int i = 0; i < 6; i++)
+        at[i] = door_malloc(MiB + 1000);
+    cu_ok(ask(&can[0], CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at[0]));
+    cr_assert_eq(can[0], 0, "others lie beside it");
+    for (int i = 0; i < 6; i++)
+        cu_ok(door_free(at[i]));
+    cu_ok(door_synchronize());
+    for (int i = 0; i < 6; i++)
+        at[i] = door_malloc(MiB + 1000);
+    for (int i = 0; i < 6; i++) {
+        cu_ok(ask(&can[i], CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at[i]));
+        cr_assert(can[i]);
+    }
+    for (int i = 0; i < 6; i++)
+        cu_ok(door_free(at[i]));
+    door_close();
+}
+
 static CUresult sync_memops(const void *on, CUdeviceptr ptr) {
     CUresult res = vp_api_sync_memops(on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr);
     return res == VP_NOT_OURS ? cuPointerSetAttribute(on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr) : res;
