@@ -267,7 +267,7 @@ static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *i
         return res;
     if ((res = grant(import, here))) {
         unmap(import, import->bytes);
-        return res;
+        return res == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : res;
     }
     /* More than the current device need not be possible; a kernel there would fail natively, too. */
     CUdevice owner = owner_of(handle);

@@ -525,10 +525,9 @@ GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares
            GUEST(survives_the_exporters_death), GUEST(stands_alone), GUEST(refuses_what_shares_its_handle),
            GUEST(keeps_all_apart_when_told), GUEST(shows_what_lies_beside_when_told),
            GUEST(keeps_large_blocks_apart_once_coupled), GUEST(keeps_apart_what_is_shown_at_once),
-           GUEST(shares_whatever_is_sent_in_a_rank), GUEST(lies_in_one_handle),
-           GUEST(keeps_large_blocks_apart_after_a_refusal),
-           GUEST(leaves_cudaMalloc_to_cuda_when_native), GUEST(means_nothing_without_the_library), GUEST(bears_garbage),
-           GUEST(bears_failing_calls), GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors),
-           GUEST(leaves_no_socket_to_children), GUEST(opens_while_it_is_freed), GUEST(opens_each_others),
-           GUEST(closes_after_the_work_on_it), GUEST(ends_with_its_context), GUEST(each_context_opens_for_itself),
-           GUEST(a_close_leaves_captures_alone))
+           GUEST(shares_whatever_is_sent_in_a_rank), GUEST(lies_in_one_handle), GUEST(says_where_no_peer_reaches),
+           GUEST(keeps_large_blocks_apart_after_a_refusal), GUEST(leaves_cudaMalloc_to_cuda_when_native),
+           GUEST(means_nothing_without_the_library), GUEST(bears_garbage), GUEST(bears_failing_calls),
+           GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors), GUEST(leaves_no_socket_to_children),
+           GUEST(opens_while_it_is_freed), GUEST(opens_each_others), GUEST(closes_after_the_work_on_it),
+           GUEST(ends_with_its_context), GUEST(each_context_opens_for_itself), GUEST(a_close_leaves_captures_alone))

@@ -95,6 +95,19 @@ void keeps_apart_what_is_shown_at_once(void) {
     exported(allocate(1000, 5));
 }
 
+/* Whoever opens memory of a device that the current one cannot reach is told so, as TensorRT-LLM's users are. */
+void says_where_no_peer_reaches(void) {
+    struct remote remote = start();
+    CUcontext other;
+    begin();
+    CHECK_OK(cuDevicePrimaryCtxRetain(&other, 1));
+    CHECK_OK(cuCtxSetCurrent(other));
+    CUdeviceptr mine = allocate(MIB, 1);
+    CHECK(TELL(&remote, OPEN, .handle = exported(mine), .flags = FLAG).result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    CHECK_OK(cuMemFree(mine));
+    end(&remote);
+}
+
 /* MPICH ends where memory cannot be shared; it asks for what a program sends, whatever else that has. */
 void shares_whatever_is_sent_in_a_rank(void) {
     struct remote remote = start();
