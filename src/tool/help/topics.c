@@ -105,11 +105,11 @@ const struct vp_help_topic vp_help_topics[] = {
     {"statistics", "What the library did",
      "VPOOL_STATS=1 prints a summary on stderr when the program exits, and\n"
      "VPOOL_STATS=FILE writes a JSON object (%p in the name is the process id, %r the\n"
-     "rank, %h the host). Live is what the program asked for, held what the pool has of\n"
-     "the device; efficiency is one peak by the other. Doors are the calls by which\n"
-     "allocations came, passed on those that went on to CUDA. A program that SIGINT,\n"
-     "SIGTERM or SIGHUP ends writes them first; one that ends by another signal or by\n"
-     "_exit does not.\n"
+     "rank, %h the host). Live is what the program asked for, held what the pool has\n"
+     "of the device; efficiency is one peak by the other. Doors are the calls by\n"
+     "which allocations came, passed on those that went on to CUDA. A program that\n"
+     "SIGINT, SIGTERM or SIGHUP ends writes them first; one that ends by another\n"
+     "signal or by _exit does not.\n"
      "\n"
      "VPOOL_TRACE=FILE records every allocation and free served; vpool replay reads\n"
      "it. vpool top shows the figures while the program runs.\n"},
