@@ -37,7 +37,7 @@ static const struct option table[] = {VP_OPTIONS(ROW)};
 
 /* ---- reading values ---- */
 
-/* Reads digits and, for sizes, a suffix; *text is left behind them. */
+/* Reads digits and, for sizes, a fraction (of a byte: none) and a suffix; *text is left behind them. */
 static bool read_number(const char **text, bool with_suffix, uint64_t *value) {
     static const char suffixes[] = "KMGT";
     const char *at = *text;
@@ -48,11 +48,18 @@ static bool read_number(const char **text, bool with_suffix, uint64_t *value) {
         if (__builtin_mul_overflow(number, 10, &number) ||
             __builtin_add_overflow(number, (uint64_t)(*at - '0'), &number))
             return false;
+    double rest = 0, place = 1;
+    if (with_suffix && *at == '.' && isdigit((unsigned char)at[1]))
+        for (at++; isdigit((unsigned char)*at); at++)
+            rest += (*at - '0') * (place /= 10);
+    const char *suffix = *at ? strchr(suffixes, toupper((unsigned char)*at)) : NULL;
+    if (place < 1 && !suffix)
+        return false;
     if (with_suffix && *at) {
-        const char *suffix = strchr(suffixes, toupper((unsigned char)*at));
-        if (suffix && *suffix) {
+        if (suffix) {
             uint64_t unit = (uint64_t)1 << (10 * (suffix - suffixes + 1));
-            if (__builtin_mul_overflow(number, unit, &number))
+            if (__builtin_mul_overflow(number, unit, &number) ||
+                __builtin_add_overflow(number, (uint64_t)(rest * (double)unit + 0.5), &number))
                 return false;
             at++;
             at += tolower((unsigned char)*at) == 'i'; /* 8Gi, as Kubernetes has it */

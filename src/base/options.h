@@ -18,7 +18,7 @@
  *
  *   BOOL     0 or 1 (also no, yes, off, on, false, true)
  *   INT      a whole number from 0 up; allowed as LOW..HIGH
- *   SIZE     bytes, with K, M, G or T behind (powers of 1024; Ki, KiB and KB are the same); allowed as LOW..HIGH
+ *   SIZE     bytes, with K, M, G or T behind (powers of 1024; Ki, KiB and KB are the same), as 1.5G, too; allowed as LOW..HIGH
  *   SHARE    a SIZE, or up to 100 for that many percent; allowed as 0, LOW..HIGH, 1%..100%
  *   ENUM     one of the words allowed; the field holds its place in the list. Where 0 and 1 are among them, no, yes, off,
  *            on, false and true mean the same

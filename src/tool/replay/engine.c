@@ -456,16 +456,9 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
 }
 
 bool vp_engine_size(const char *text, uint64_t *out) {
-    char *end;
-    double n = strtod(text, &end);
-    uint64_t unit = *end == 'K'   ? UINT64_C(1) << 10
-                    : *end == 'M' ? UINT64_C(1) << 20
-                    : *end == 'G' ? UINT64_C(1) << 30
-                    : *end == 'T' ? UINT64_C(1) << 40
-                    : *end        ? 0
-                                  : 1;
-    if (*text < '0' || *text > '9' || !unit || (*end && end[1]) || n < 1 || n * (double)unit > 0x1p60)
+    uint64_t size;
+    if (!vp_options_size(&text, &size) || *text || !size || size > UINT64_C(1) << 60)
         return false;
-    *out = (uint64_t)(n * (double)unit);
+    *out = size;
     return true;
 }
