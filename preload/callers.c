@@ -62,7 +62,7 @@ void *vp_caller_find(const void *address, const char *symbol, const void *ours, 
     found = !caller ? NULL : is_in_front(caller) ? next : find_in(caller->l_name, symbol);
     if (!found || found == ours)
         found = handed_out ? handed_out : next;
-    if (!found && dl_iterate_phdr(match_file_name, &search))
+    if (!found && library && dl_iterate_phdr(match_file_name, &search))
         found = find_in(search.object, symbol);
     return found == ours ? NULL : found;
 }
@@ -151,12 +151,11 @@ static inline const struct vp_runtime *known_at(const void *address, unsigned pr
 /* A function of its own: mostly the first slot tells, and then no register need be saved. */
 __attribute__((noinline)) static const struct vp_runtime *look_for(const void *address) {
     const struct vp_runtime *runtime;
-    void *malloc_function;
     for (unsigned probe = 1; probe < PROBES; probe++)
         if ((runtime = known_at(address, probe)))
             return runtime;
-    malloc_function = vp_caller_find(address, "cudaMalloc", vp_door_table.runtime[VP_RUNTIME_cudaMalloc], NULL,
-                                     "libcudart.so");
+    void *ours = vp_door_table.runtime[VP_RUNTIME_cudaMalloc];
+    void *malloc_function = vp_caller_find(address, "cudaMalloc", ours, NULL, "libcudart.so");
     if (!malloc_function)
         return &no_runtime;
     runtime = runtime_of(malloc_function);

@@ -185,24 +185,22 @@ VP_EARLY static bool is_among(const char *name, const char *names) {
     return false;
 }
 
-/*
- * Whole names only: "cudnnCreate" begins as ours do, and "cuMemAlloc" is another function than
- * "cuMemAlloc_v2". The runtime's functions are not among those of a handle: whoever looks one up there means the
- * library of that handle.
- */
-VP_EARLY static bool is_door(const void *handle, const char *name) {
-    if (!begins_with(name, "cu") && !begins_with(name, "nccl") && !begins_with(name, "dl"))
-        return false;
-    if (handle == RTLD_DEFAULT && begins_with(name, "dl"))
-        return false;
-    return is_among(name, vp_early_names) || (handle == RTLD_DEFAULT && is_among(name, vp_early_runtime_names));
+VP_EARLY bool vp_early_is_anywhere(const void *handle) {
+    return handle == RTLD_DEFAULT || (&_r_debug && handle == _r_debug.r_map);
 }
 
-/*
- * RTLD_NEXT and RTLD_DEFAULT mean "as seen from the caller", whom libc knows by the return address: those
- * always go on, and find our exports by themselves where these are meant. But for one case: RTLD_DEFAULT would find
- * them in a program without CUDA, too, which asks whether it has any.
- */
+/* Whole names only: "cudnnCreate" begins as ours do, and "cuMemAlloc" is another function than "cuMemAlloc_v2". The
+ * runtime's functions are not among those of a handle: whoever looks one up there means the library of that handle. */
+VP_EARLY static bool is_door(const void *handle, const char *name) {
+    const bool anywhere = vp_early_is_anywhere(handle);
+    if (!begins_with(name, "cu") && !begins_with(name, "nccl") && (anywhere || !begins_with(name, "dl")))
+        return false;
+    return is_among(name, vp_early_names) || (anywhere && is_among(name, vp_early_runtime_names));
+}
+
+/* RTLD_NEXT and RTLD_DEFAULT mean "as seen from the caller", whom libc knows by the return address: those always go on,
+ * and find our exports by themselves where these are meant. But for one case: RTLD_DEFAULT, and the program's own
+ * handle, would find them in a program without CUDA, too, which asks whether it has any. */
 VP_EARLY void *vp_early_ask(void *handle, const char *name, const char *version, vp_dlvsym_fn *lookup) {
     if (!__atomic_load_n(&vp_real_dlsym, __ATOMIC_ACQUIRE))
         vp_early_find();

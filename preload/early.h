@@ -37,6 +37,8 @@ extern vp_dlclose_fn *vp_real_dlclose;
 void vp_early_find(void);
 
 bool vp_early_equal(const char *a, const char *b);
+/* RTLD_DEFAULT, or what dlopen(NULL) gives. */
+bool vp_early_is_anywhere(const void *handle);
 /* The names of all doors but the runtime's, each with its end: first the driver's, in the order of enum vp_door; an
  * empty one at the end. */
 extern const char vp_early_names[];

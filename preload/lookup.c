@@ -54,23 +54,19 @@ static void *exchange_nccl(const char *name, void *real) {
  * In a handle of libc: another interposer, say, that means to call the real function and would so pass us by.
  */
 static void *exchange_libc(void *real) {
-    if (real == (void *)vp_real_dlsym)
-        return vp_door_table.dlsym;
-    if (real == (void *)vp_real_dlvsym)
-        return vp_door_table.dlvsym;
-    return real;
+    void *const ours = real == (void *)vp_real_dlsym ? vp_door_table.dlsym : vp_door_table.dlvsym;
+    return real == (void *)vp_real_dlsym || real == (void *)vp_real_dlvsym ? ours : real;
 }
 
 /*
  * Would it be there without us? Not where the first definition is ours, and no library that has another is loaded. The
  * last look-up leaves its message in dlerror.
  */
-static void *ask_default(const char *name) {
-    static const char *const libraries[] = {"libcuda.so", "libcudart.so", "libnccl.so"};
-    const char *library = libraries[name[0] == 'n' ? 2 : name[2] == 'd' && name[3] == 'a' ? 1 : 0];
+static void *ask_anywhere(const void *handle, const char *name) {
+    const char *library = name[0] == 'n' ? "libnccl.so" : name[2] == 'd' && name[3] == 'a' ? "libcudart.so" : "libcuda.so";
     void *first = vp_real_dlsym(RTLD_DEFAULT, name);
     if (!first || vp_object_at(first) != vp_object_at(&vp_door_table) ||
-        vp_caller_find(NULL, name, first, NULL, library))
+        vp_caller_find(NULL, name, first, NULL, handle ? NULL : library))
         return NULL;
     vp_real_dlsym(RTLD_NEXT, name);
     return VP_EARLY_NOTHING;
@@ -81,21 +77,15 @@ static void *ask_default(const char *name) {
  * NULL the assembly repeats a failed look-up, with its message.
  */
 void *vp_lookup_ask(void *handle, const char *name, const char *version) {
-    void *real, *ours;
-    if (handle == RTLD_DEFAULT)
-        return ask_default(name);
+    void *real;
+    if (vp_early_is_anywhere(handle))
+        return ask_anywhere(handle, name);
     if (name[0] == 'c')
         vp_resolve();
     real = version ? vp_real_dlvsym(handle, name, version) : vp_real_dlsym(handle, name);
     if (!real)
         return NULL;
-    if (name[0] == 'c')
-        ours = vp_lookup_exchange(real);
-    else if (name[0] == 'n')
-        ours = exchange_nccl(name, real);
-    else
-        ours = exchange_libc(real);
-    return ours;
+    return name[0] == 'c' ? vp_lookup_exchange(real) : name[0] == 'n' ? exchange_nccl(name, real) : exchange_libc(real);
 }
 
 #define VP_MAKE_RESOLVES(symbol, like, ...)                                                                            \

@@ -396,16 +396,18 @@ static void doors_without_a_driver_fail(void) {
     check_served();
 }
 
-/* A program may ask whether it has CUDA: by RTLD_DEFAULT, or by references that need not be met. */
+/* A program may ask whether it has CUDA: by RTLD_DEFAULT, by its own handle, or by references that need not be met. */
 static void finds_nothing_without_cuda(void) {
     static const char *const names[] = {"cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc",
                                         "cudaGetDriverEntryPointByVersion", "ncclCommInitAll"};
     cudaError_t (*weak)(void **, size_t) = cudaMalloc;
-    void *memory;
+    void *memory, *all = dlopen(NULL, RTLD_LAZY);
 
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         dlerror();
         CHECK(!dlsym(RTLD_DEFAULT, names[i]));
+        CHECK(strstr(dlerror(), names[i]));
+        CHECK(!dlsym(all, names[i]));
         CHECK(strstr(dlerror(), names[i]));
     }
     CHECK(!weak || weak(&memory, 1) == cudaErrorSymbolNotFound);
@@ -414,6 +416,9 @@ static void finds_nothing_without_cuda(void) {
     CHECK(!dlsym(RTLD_DEFAULT, "cudaMalloc") && !dlsym(RTLD_DEFAULT, "ncclCommInitAll"));
     CHECK(dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL));
     CHECK(dlsym(RTLD_DEFAULT, "cudaMalloc"));
+    CHECK(!dlsym(all, "cudaMalloc") && !dlsym(all, "cuMemAlloc_v2"));
+    CHECK(dlopen("libcudart.so.13", RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD));
+    CHECK(dlsym(all, "cudaMalloc") == (void *)weak);
 }
 
 static void survives_dlclose(void) {
@@ -572,7 +577,7 @@ GUEST_MAIN(GUEST(serves_dlsym), GUEST(serves_cuGetProcAddress), GUEST(leads_the_
            GUEST(serves_the_runtimes_entry_points), GUEST(serves_a_runtime_looked_up_in_a_handle),
            GUEST(matches_whole_names_of_the_drivers_own), GUEST(keeps_the_caller_of_RTLD_NEXT),
            GUEST(keeps_the_caller_of_RTLD_DEFAULT), GUEST(stays_in_when_dlsym_is_looked_up), GUEST(keeps_dlerror),
-           GUEST(doors_without_a_driver_fail), GUEST(finds_nothing_without_cuda), GUEST(survives_dlclose),
-           GUEST(may_be_opened_late), GUEST(keeps_two_runtimes_apart), GUEST(passes_nccl_on),
+           GUEST(doors_without_a_driver_fail), GUEST(finds_nothing_without_cuda),
+           GUEST(survives_dlclose), GUEST(may_be_opened_late), GUEST(keeps_two_runtimes_apart), GUEST(passes_nccl_on),
            GUEST(makes_a_lone_communicator), GUEST(a_communicator_grows),
            GUEST(passes_on_to_a_driver_that_calls_itself), GUEST(looks_up_in_many_threads))
