@@ -155,7 +155,7 @@ __attribute__((noinline)) static const struct vp_runtime *look_for(const void *a
         if ((runtime = known_at(address, probe)))
             return runtime;
     void *ours = vp_door_table.runtime[VP_RUNTIME_cudaMalloc];
-    void *malloc_function = vp_caller_find(address, "cudaMalloc", ours, NULL, "libcudart.so");
+    void *malloc_function = vp_caller_find(address, "cudaMalloc", ours, NULL, "libcudart");
     if (!malloc_function)
         return &no_runtime;
     runtime = runtime_of(malloc_function);

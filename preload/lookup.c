@@ -63,7 +63,7 @@ static void *exchange_libc(void *real) {
  * last look-up leaves its message in dlerror.
  */
 static void *ask_anywhere(const void *handle, const char *name) {
-    const char *library = name[0] == 'n' ? "libnccl.so" : name[2] == 'd' && name[3] == 'a' ? "libcudart.so" : "libcuda.so";
+    const char *library = name[0] == 'n' ? "libnccl.so" : name[2] == 'd' && name[3] == 'a' ? "libcudart" : "libcuda.so";
     void *first = vp_real_dlsym(RTLD_DEFAULT, name);
     if (!first || vp_object_at(first) != vp_object_at(&vp_door_table) ||
         vp_caller_find(NULL, name, first, NULL, handle ? NULL : library))

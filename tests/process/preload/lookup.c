@@ -421,6 +421,14 @@ static void finds_nothing_without_cuda(void) {
     CHECK(dlsym(all, "cudaMalloc") == (void *)weak);
 }
 
+/* Wheels have a runtime of their own, whose name has a hash in it. */
+static void finds_a_renamed_runtime(void) {
+    void *runtime = dlopen("libcudart-1a2b3c4d.so", RTLD_NOW | RTLD_LOCAL);
+    void *(*ask)(const char *) = guest_symbol(runtime, "fake_default");
+
+    CHECK(ask("cudaMalloc"));
+}
+
 static void survives_dlclose(void) {
     CUresult (*release)(CUdeviceptr);
     CUdeviceptr ptr;
@@ -577,7 +585,7 @@ GUEST_MAIN(GUEST(serves_dlsym), GUEST(serves_cuGetProcAddress), GUEST(leads_the_
            GUEST(serves_the_runtimes_entry_points), GUEST(serves_a_runtime_looked_up_in_a_handle),
            GUEST(matches_whole_names_of_the_drivers_own), GUEST(keeps_the_caller_of_RTLD_NEXT),
            GUEST(keeps_the_caller_of_RTLD_DEFAULT), GUEST(stays_in_when_dlsym_is_looked_up), GUEST(keeps_dlerror),
-           GUEST(doors_without_a_driver_fail), GUEST(finds_nothing_without_cuda),
+           GUEST(doors_without_a_driver_fail), GUEST(finds_nothing_without_cuda), GUEST(finds_a_renamed_runtime),
            GUEST(survives_dlclose), GUEST(may_be_opened_late), GUEST(keeps_two_runtimes_apart), GUEST(passes_nccl_on),
            GUEST(makes_a_lone_communicator), GUEST(a_communicator_grows),
            GUEST(passes_on_to_a_driver_that_calls_itself), GUEST(looks_up_in_many_threads))

@@ -13,6 +13,7 @@ int cudaMalloc(void **ptr, size_t size);
 int cudaFree(void *ptr);
 int cudaGetLastError(void);
 int fake_mallocs(void);
+void *fake_default(const char *name);
 
 static int last_error, mallocs;
 
@@ -64,4 +65,11 @@ int cudaGetLastError(void) {
 
 int fake_mallocs(void) {
     return mallocs;
+}
+
+/* As seen from here. */
+void *fake_default(const char *name) {
+    void *volatile found = dlsym(RTLD_DEFAULT, name);
+
+    return found;
 }
