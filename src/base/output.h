@@ -44,6 +44,9 @@ bool vp_output_is_own(const char *path);
 /* May a file have so many bytes? Making one longer than its limit raises SIGXFSZ, which ends the program. */
 bool vp_output_fits(uint64_t bytes);
 
+/* The file has all bytes up to there, with room on the disk, whatever signals come. 0 or a negative errno. */
+int vp_output_reserve(int fd, uint64_t from, uint64_t to);
+
 /*
  * Writes all of it. 0 or a negative errno; no SIGPIPE and no SIGXFSZ is raised. On a pipe that
  * vp_output_open() opened a reader may take its time, but not sleep: -ETIMEDOUT.

@@ -161,13 +161,11 @@ static void drop(struct vp_arena *arena) {
 
 /* All its bytes are there at once: a store must not find out that the disk is full. */
 static int make_file(const char *file, size_t bytes) {
-    if (!vp_output_fits(bytes))
-        return -EFBIG;
     int fd = open(file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
     unlink(file);
-    int err = -posix_fallocate(fd, 0, (off_t)bytes);
+    int err = vp_output_reserve(fd, 0, bytes);
     if (err)
         close(fd);
     return err ? err : fd;

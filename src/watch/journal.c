@@ -212,7 +212,7 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
         return -EFBIG;
     int err = find_file(j);
     if (!err)
-        err = j->packed ? grow_packed(j, from, to) : -posix_fallocate(j->file.fd, from, to - from);
+        err = j->packed ? grow_packed(j, from, to) : vp_output_reserve(j->file.fd, (uint64_t)from, (uint64_t)to);
     if (err)
         return err;
     void *mem = mmap(NULL, window_of(j), PROT_READ | PROT_WRITE, MAP_SHARED, j->file.fd, base);

@@ -121,8 +121,6 @@ static bool stale(void) {
 
 /* The file, at its full size, every byte of it there: a store must not find out that /dev/shm is full. */
 static int create_file(void) {
-    if (!vp_output_fits(VP_SHARED_STATS_SIZE))
-        return -EFBIG;
     snprintf(page_name, sizeof page_name, VP_SHARED_STATS_FOLDER "/vpool-%u-%d", (unsigned)geteuid(), (int)getpid());
     int fd = -1, err = 0;
     for (int tries = 0; fd < 0 && tries < 2; tries++) {
@@ -132,15 +130,11 @@ static int create_file(void) {
             break;
         unlink(page_name);
     }
-    if (fd < 0)
-        return err;
-    err = -posix_fallocate(fd, 0, VP_SHARED_STATS_SIZE);
-    if (err) {
-        unlink(page_name);
-        close(fd);
-        return err;
-    }
-    return fd;
+    if (err || !(err = vp_output_reserve(fd, 0, VP_SHARED_STATS_SIZE)))
+        return err ? err : fd;
+    unlink(page_name);
+    close(fd);
+    return err;
 }
 
 static void create_page(void) {

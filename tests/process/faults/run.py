@@ -560,6 +560,8 @@ CASES = [
     ("41 another interposer, in front and behind", same_beside("libtells.so", "patched")),
     ("42 contexts made by a name without a version", same("old_contexts cuCtxCreate", sim="lazy=100")),
     ("42 contexts made for OpenGL", same("old_contexts cuGLCtxCreate_v2", sim="lazy=100")),
+    ("43 a timer that ticks beside a page and a pause", says("ticks", r"^page 0, paused 0, resumed 0, byte 7$")),
+    ("43 a timer that ticks beside a trace", traced("ticks", "t.csv", 2, silent=True)),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
