@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/channel.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -164,8 +166,12 @@ static size_t take_fds(struct msghdr *message, int *fds, size_t most) {
 
 int vp_channel_wait(int fd) {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    int ready = TEMP_FAILURE_RETRY(poll(&poll_fd, 1, PATIENCE_S * 1000));
-    return ready > 0 ? 0 : ready ? -errno : -EAGAIN;
+    const uint64_t until = vp_clock_ns() + PATIENCE_S * UINT64_C(1000000000);
+    int ready;
+    do /* a program's timer may tick more often than that */
+        ready = poll(&poll_fd, 1, PATIENCE_S * 1000);
+    while (ready < 0 && errno == EINTR && vp_clock_ns() < until);
+    return ready > 0 ? 0 : ready && errno != EINTR ? -errno : -EAGAIN;
 }
 
 int vp_channel_receive(int fd, void *data, size_t bytes, int *fds, size_t *n) {

@@ -3,6 +3,7 @@
 #include "ipc.h"
 
 #include <cuda_runtime_api.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -316,6 +317,39 @@ static void a_fork_does_not_wait_for_an_opening(void) {
     end(&remote);
 }
 
+static void *open_in_vain(void *handle) {
+    CUdeviceptr ptr;
+
+    begin();
+    CHECK(cuIpcOpenMemHandle(&ptr, *(CUipcMemHandle *)handle, FLAG) == CUDA_ERROR_INVALID_HANDLE);
+    return NULL;
+}
+
+static void tick(int number) {
+}
+
+/* Each tick of the program's timer, or of a language's scheduler, interrupts the wait, and none begins it anew. */
+static void ticks_do_not_prolong_an_opening(void) {
+    struct remote remote = start();
+    pthread_t thread;
+    int status, ticks = 0;
+
+    begin();
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CUipcMemHandle handle = TELL(&remote, GET, .ptr = theirs).handle;
+    CHECK(sigaction(SIGALRM, &(struct sigaction){.sa_handler = tick, .sa_flags = SA_RESTART}, NULL) == 0);
+    CHECK(kill(remote.pid, SIGSTOP) == 0 && waitpid(remote.pid, &status, WUNTRACED) == remote.pid);
+    CHECK(pthread_create(&thread, NULL, open_in_vain, &handle) == 0);
+    for (; pthread_tryjoin_np(thread, NULL) == EBUSY; ticks++) {
+        CHECK(ticks < 1500); /* an opening gives up after five seconds */
+        CHECK(pthread_kill(thread, SIGALRM) == 0);
+        usleep(10000);
+    }
+    CHECK(ticks > 100);
+    CHECK(kill(remote.pid, SIGCONT) == 0);
+    end(&remote);
+}
+
 /* An opening that fails half-way leaves nothing behind. */
 static void bears_failing_calls(void) {
     const char *calls[] = {"cuMemAddressReserve:1", "cuMemImportFromShareableHandle:2", "cuMemMap:2",
@@ -526,13 +560,14 @@ static void a_close_leaves_captures_alone(void) {
     end(&remote);
 }
 
-GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(shares_memory),
-           GUEST(shares_memory_through_the_runtime), GUEST(counts_references), GUEST(answers_errors_as_cuda_does),
-           GUEST(gives_each_allocation_its_handle), GUEST(never_reuses_what_was_exported),
-           GUEST(survives_the_exporters_death), GUEST(stands_alone), GUEST(refuses_what_shares_its_handle),
-           GUEST(keeps_all_apart_when_told), GUEST(shows_what_lies_beside_when_told),
-           GUEST(keeps_large_blocks_apart_once_coupled), GUEST(keeps_apart_what_is_shown_at_once),
-           GUEST(shares_whatever_is_sent_in_a_rank), GUEST(lies_in_one_handle), GUEST(says_where_no_peer_reaches),
+GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(ticks_do_not_prolong_an_opening),
+           GUEST(shares_memory), GUEST(shares_memory_through_the_runtime), GUEST(counts_references),
+           GUEST(answers_errors_as_cuda_does), GUEST(gives_each_allocation_its_handle),
+           GUEST(never_reuses_what_was_exported), GUEST(survives_the_exporters_death), GUEST(stands_alone),
+           GUEST(refuses_what_shares_its_handle), GUEST(keeps_all_apart_when_told),
+           GUEST(shows_what_lies_beside_when_told), GUEST(keeps_large_blocks_apart_once_coupled),
+           GUEST(keeps_apart_what_is_shown_at_once), GUEST(shares_whatever_is_sent_in_a_rank),
+           GUEST(lies_in_one_handle), GUEST(says_where_no_peer_reaches),
            GUEST(keeps_large_blocks_apart_after_a_refusal), GUEST(leaves_cudaMalloc_to_cuda_when_native),
            GUEST(means_nothing_without_the_library), GUEST(bears_garbage), GUEST(bears_failing_calls),
            GUEST(opens_a_thousand_handles), GUEST(bears_the_limit_of_descriptors), GUEST(leaves_no_socket_to_children),
