@@ -120,6 +120,10 @@ static void create_pool(void) {
     props.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = (int)below(DEVICES + one_in(20))};
     if (one_in(6))
         props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    if (one_in(6))
+        props.maxSize = (size_t)1 << (22 + below(4));
+    if (one_in(6))
+        props.usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
     CUmemoryPool handle = NULL;
     if (at < 0)
         return;
@@ -145,7 +149,10 @@ static void current_pool(void) {
     int p = pick_pool(), device = (int)below(DEVICES);
     CUmemoryPool now = NULL, def = NULL;
     say(" p%d d%d", p, device);
-    if (CALL(cuDeviceSetMemPool, device, world.pools[p].handle) == 0)
+    CUmemLocation place = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    int res = one_in(2) ? CALL(cuDeviceSetMemPool, device, world.pools[p].handle)
+                        : CALL(cuMemSetMemPool, &place, CU_MEM_ALLOCATION_TYPE_PINNED, world.pools[p].handle);
+    if (res == 0)
         for (int i = 0; i < POOLS; i++)
             if (world.pools[i].device == device)
                 world.pools[i].current = i == p;

@@ -51,8 +51,11 @@ static void begin(void) {
             if (world.blocks[b].kind && world.blocks[b].last.stream == i && !drained(&world.blocks[b]))
                 return;
     }
-    int res = world.ptsz ? CALL(cuStreamBeginCapture_v2_ptsz, s->handle, (CUstreamCaptureMode)mode)
-                         : CALL(cuStreamBeginCapture_v2, s->handle, (CUstreamCaptureMode)mode);
+    CUgraph into = NULL;
+    int res = one_in(4) && !cuGraphCreate(&into, 0)
+                  ? CALL(cuStreamBeginCaptureToGraph, s->handle, into, NULL, NULL, 0, (CUstreamCaptureMode)mode)
+              : world.ptsz ? CALL(cuStreamBeginCapture_v2_ptsz, s->handle, (CUstreamCaptureMode)mode)
+                           : CALL(cuStreamBeginCapture_v2, s->handle, (CUstreamCaptureMode)mode);
     if (res || s->capture)
         return;
     s->capture = i + 1;
@@ -166,7 +169,8 @@ static void launch(void) {
     if (i < 0 || world.captures || !drain_all())
         return;
     say(" g%d s%d", i, s);
-    if (!g->exec && CALL(cuGraphInstantiateWithFlags, &g->exec, g->graph, 0))
+    if (!g->exec && CALL(cuGraphInstantiateWithFlags, &g->exec, g->graph,
+                         one_in(3) ? CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH : 0))
         return;
     if (one_in(4))
         CALL(cuGraphUpload, g->exec, handle_of(s));

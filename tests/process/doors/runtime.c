@@ -21,7 +21,7 @@ static void alloc(void) {
     size_t size = one_in(10) ? 0 : some_size(), pitch = 0;
     if (!enter() || free_block() < 0 || world.alive + size > world.most)
         return;
-    int res, stream = LEGACY;
+    int res, stream = LEGACY, pool = -1;
     enum kind kind = DEVICE;
     switch (below(4)) {
     case 0:
@@ -32,7 +32,9 @@ static void alloc(void) {
     case 1:
         kind = ASYNC;
         stream = pick_stream();
-        res = CALL(cudaMallocAsync, &at, size, handle_of(stream));
+        pool = one_in(3) ? pick_pool() : -1;
+        res = pool < 0 ? CALL(cudaMallocAsync, &at, size, handle_of(stream))
+                       : CALL(cudaMallocFromPoolAsync, &at, size, world.pools[pool].handle, handle_of(stream));
         break;
     case 2:
         kind = MANAGED;
@@ -46,9 +48,11 @@ static void alloc(void) {
         return;
     }
     int context = context_of(stream);
-    struct block *b = new_block(kind, (CUdeviceptr)(uintptr_t)at, size, world.contexts[context].device,
+    struct block *b = new_block(kind, (CUdeviceptr)(uintptr_t)at, size,
+                                pool < 0 ? world.contexts[context].device : world.pools[pool].device,
                                 kind == ASYNC ? stream : -1);
-    if (kind == ASYNC)
+    b->pool = pool;
+    if (kind == ASYNC && pool < 0)
         for (int i = 0; i < POOLS; i++)
             if (world.pools[i].alive && world.pools[i].current && world.pools[i].device == b->device)
                 b->pool = i;
