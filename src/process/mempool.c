@@ -50,7 +50,6 @@ void vp_mempool_open_device(CUdevice dev) {
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
     const struct vp_driver *drv = &vp_state.drv;
     struct vp_mempool *mp;
-    CUmemoryPool def;
     int count = 0;
     vp_list_each(mp, &vp_state.mempools, link)
         if (mp->handle == handle && !mp->ending)
@@ -58,32 +57,32 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
     if (!handle || !drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetCount(&count))
         return NULL;
     for (int i = 0; i < count && i < VP_DEVICES; i++)
-        if (!vp_state.pools[i] && !drv->cuDeviceGetDefaultMemPool(&def, i) && def == handle)
+        if (!vp_state.pools[i] && (vp_state.defaults[i] || !drv->cuDeviceGetDefaultMemPool(&vp_state.defaults[i], i)) &&
+            vp_state.defaults[i] == handle)
             return vp_state_pool(i) ? vp_mempool_of(handle) : NULL;
     return NULL;
 }
 
 /* What nobody uses counts for pools of the program's own as far as these are to keep it and have had it, and else for
  * the default pool: once in all, so that sums of the program's come out. */
-static VP_LOCKED uint64_t reserved(const struct vp_mempool *of) {
-    uint64_t idle = vp_pool_idle(vp_state.pools[of->device]);
+uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) {
+    uint64_t idle = vp_pool_idle(vp_state.pools[dev]), told = 0;
+    bool rest = of;
     const struct vp_mempool *mp;
     vp_list_each(mp, &vp_state.mempools, link) {
         uint64_t its = mp->threshold < mp->had ? mp->threshold : mp->had;
-        its = its < mp->used ? 0 : its - mp->used < idle ? its - mp->used : idle;
+        its = mp->device != dev || its < mp->used ? 0 : its - mp->used < idle ? its - mp->used : idle;
         if (mp == of && !mp->is_default)
-            return mp->used + its;
-        idle -= mp->device == of->device && !mp->is_default ? its : 0;
+            return its;
+        rest |= mp->is_default && mp->device == dev && mp->told;
+        idle -= mp->is_default ? 0 : its;
+        told += mp->is_default || of || !mp->told ? 0 : its;
     }
-    return of->used + idle;
+    return told + (rest ? idle : 0);
 }
 
-uint64_t vp_mempools_told(CUdevice dev) {
-    const struct vp_mempool *mp;
-    uint64_t told = 0;
-    vp_list_each(mp, &vp_state.mempools, link)
-        told += mp->device == dev && mp->told ? reserved(mp) - mp->used : 0;
-    return told;
+static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
+    return mp->used + vp_mempools_idle(mp->device, mp);
 }
 
 static VP_LOCKED void note_peaks(struct vp_mempool *mp) {

@@ -19,7 +19,7 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
             vp_pool_stats(pool);
             /* What blocks have beyond what was asked for nobody else can have, nor what is told as reserved. */
             const uint64_t held = pool->mem.stats.held_bytes, live = vp_memory_awake(&pool->mem) + pool->mem.rounded,
-                           idle = held > live ? held - live : 0, told = vp_mempools_told(dev),
+                           idle = held > live ? held - live : 0, told = vp_mempools_idle(dev, NULL),
                            taken = live + (told < idle ? told : idle);
             unused += idle + live - taken;
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */

@@ -85,6 +85,7 @@ struct vp_state {
     /* Of struct vp_peer: which context was given access to which one's device (peers.c). */
     struct vp_list peers VP_GUARDED;
     uint64_t used VP_GUARDED;                          /* devices that a context was seen of, one bit each */
+    CUmemoryPool defaults[VP_DEVICES] VP_GUARDED;      /* the default pools of devices, as far as they were asked for */
     struct vp_mempool *current[VP_DEVICES] VP_GUARDED; /* the device's current pool; NULL: one that we do not serve */
     atomic_uint_least64_t
         mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
@@ -273,8 +274,8 @@ void vp_thread_left(void) VP_UNLOCKED;
 void vp_mempool_open_device(CUdevice dev) VP_LOCKED;
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) VP_LOCKED;
 void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
-/* What is idle and was told of as some pool's. */
-uint64_t vp_mempools_told(CUdevice dev) VP_LOCKED;
+/* What is idle and a pool's; of NULL: what was told of as some pool's. */
+uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) VP_LOCKED;
 
 /*
  * peers.c. Whom the memory of a device is open to: peers of its contexts, devices that one of its memory pools was
