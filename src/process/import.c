@@ -259,7 +259,7 @@ static VP_LOCKED void take_away_all(void) {
 /* ---- open ---- */
 
 /* Maps memory that is not open yet. `import` has its context and device. */
-static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *import, uint64_t peers) {
+static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *import) {
     const uint64_t here = UINT64_C(1) << import->device;
     CUresult res = fetch(handle, import);
     if (res)
@@ -273,7 +273,6 @@ static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *i
     if (owner >= 0)
         grant(import, UINT64_C(1) << owner);
     import->always = import->access;
-    grant(import, peers);
     return CUDA_SUCCESS;
 }
 
@@ -299,10 +298,9 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
     }
     *import = (struct vp_import){
         .key = handle->key, .references = 1, .context = ctx->handle, .context_id = ctx->id, .device = ctx->device};
-    uint64_t peers = vp_peers_of(ctx->device);
     ctx->pins++;
     vp_step_out();
-    res = open_new(handle, import, peers);
+    res = open_new(handle, import);
     vp_step_in();
     ctx->pins--;
     /* What it had open has gone with it already. */
@@ -313,6 +311,7 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
     if (res) {
         vp_slab_free(&import_slab, import);
     } else {
+        grant(import, vp_peers_of(import->device)); /* as they are by now */
         import->number = ++opened;
         vp_list_append(&vp_state.imports, &import->link);
         *out = import->ptr;

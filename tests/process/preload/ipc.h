@@ -80,6 +80,7 @@ void shows_what_lies_beside_when_told(void);
 void keeps_large_blocks_apart_once_coupled(void);
 void keeps_apart_what_is_shown_at_once(void);
 void says_where_no_peer_reaches(void);
+void follows_peers_while_it_opens(void);
 void shares_whatever_is_sent_in_a_rank(void);
 void lies_in_one_handle(void);
 void keeps_large_blocks_apart_after_a_refusal(void);

@@ -1,6 +1,11 @@
-/* Guests that share memory by legacy IPC: what may lie beside it (VPOOL_IPC). */
+/* Guests that share memory by legacy IPC: what may lie beside it (VPOOL_IPC), and which devices reach it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ipc.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/wait.h>
 
 /* Only the block itself can be seen from outside. VPOOL_IPC tells what becomes of one that shares its handles. */
 void stands_alone(void) {
@@ -105,6 +110,48 @@ void says_where_no_peer_reaches(void) {
     CUdeviceptr mine = allocate(MIB, 1);
     CHECK(TELL(&remote, OPEN, .handle = exported(mine), .flags = FLAG).result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     CHECK_OK(cuMemFree(mine));
+    end(&remote);
+}
+
+struct opened_soon {
+    CUcontext context;
+    CUipcMemHandle handle;
+};
+
+static void *open_soon(void *what) {
+    const struct opened_soon *soon = what;
+    CUdeviceptr ptr = 0;
+
+    CHECK_OK(cuCtxSetCurrent(soon->context));
+    CHECK_OK(cuIpcOpenMemHandle(&ptr, soon->handle, FLAG));
+    return (void *)(uintptr_t)ptr;
+}
+
+/* A peer that is let in, or shut out, while the exporter has not answered yet. */
+void follows_peers_while_it_opens(void) {
+    struct remote remote = start();
+    struct opened_soon soon;
+    CUcontext other;
+    pthread_t thread;
+    void *ptr;
+    int status;
+
+    begin();
+    CHECK_OK(cuCtxGetCurrent(&soon.context));
+    CHECK_OK(cuDevicePrimaryCtxRetain(&other, 1));
+    for (int allowed = 1; allowed >= 0; allowed--) {
+        soon.handle = TELL(&remote, GET, .ptr = TELL(&remote, ALLOC, .size = 2 * MIB).ptr).handle;
+        CHECK(kill(remote.pid, SIGSTOP) == 0 && waitpid(remote.pid, &status, WUNTRACED) == remote.pid);
+        CHECK(pthread_create(&thread, NULL, open_soon, &soon) == 0);
+        usleep(100000);
+        CHECK_OK(cuCtxSetCurrent(other));
+        CHECK_OK(allowed ? cuCtxEnablePeerAccess(soon.context, 0) : cuCtxDisablePeerAccess(soon.context));
+        CHECK_OK(cuCtxSetCurrent(soon.context));
+        CHECK(kill(remote.pid, SIGCONT) == 0);
+        CHECK(pthread_join(thread, &ptr) == 0);
+        CHECK(driver_access((uintptr_t)ptr, 1) ==
+              (allowed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    }
     end(&remote);
 }
 
