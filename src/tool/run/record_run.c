@@ -121,27 +121,31 @@ static int try_page(const char *page) {
     return access(folder, W_OK | X_OK) ? complain(page, strerror(errno)) : 0;
 }
 
-/* Is a file of that name one of the pattern's, with one process in all its places, of this host and of any rank? */
-static bool fits(const char *pattern, const char *name) {
-    char process[16] = "", host[HOST_NAME_MAX + 1];
-    for (; *pattern; pattern++) {
-        if (!is_expanded(pattern)) {
-            if (*pattern != *name++)
-                return false;
-            continue;
-        }
-        const char letter = *++pattern;
-        const char *same = letter == 'h' ? host : letter == 'p' ? process : "";
-        if (letter == 'h' && gethostname(host, sizeof host))
+/* Digits of a number in a name: a process's, or a rank. */
+enum { DIGITS = 10 };
+
+/*
+ * Is a file of that name one of the pattern's, with one process in all its places, of this host and of any rank?
+ * `process` has `known` digits; 0: it is not known yet. Numbers may stand side by side, and each may end anywhere.
+ */
+static bool fits(const char *pattern, const char *name, const char *process, size_t known) {
+    char host[HOST_NAME_MAX + 1];
+    for (; *pattern && !is_expanded(pattern); pattern++)
+        if (*pattern != *name++)
             return false;
-        size_t n = *same ? strlen(same) : strspn(name, "0123456789");
-        if (!n || (!*same && n >= sizeof process) || strncmp(name, same, strlen(same)))
-            return false;
-        if (letter == 'p' && !*process)
-            memcpy(process, name, n);
-        name += n;
-    }
-    return !*name;
+    if (!*pattern)
+        return !*name;
+    const char letter = pattern[1], *same = letter == 'h' ? host : process;
+    if (letter == 'h' && gethostname(host, sizeof host))
+        strcpy(host, "localhost");
+    size_t n = letter == 'h' ? strlen(host) : letter == 'p' ? known : 0;
+    if (n)
+        return !strncmp(name, same, n) && fits(pattern + 2, name + n, process, known);
+    n = strspn(name, "0123456789");
+    for (n = n < DIGITS ? n : DIGITS; n; n--)
+        if (fits(pattern + 2, name + n, letter == 'p' ? name : process, letter == 'p' ? n : known))
+            return true;
+    return false;
 }
 
 /* Among the largest ones so far, or passed over. Takes the path. */
@@ -183,7 +187,7 @@ static void find_traces(struct traces *t, const struct timespec *since) {
         struct stat about;
         char *path;
         off_t size;
-        if (!fits(t->pattern, e->d_name) || asprintf(&path, "%s/%s", t->folder, e->d_name) < 0)
+        if (!fits(t->pattern, e->d_name, NULL, 0) || asprintf(&path, "%s/%s", t->folder, e->d_name) < 0)
             continue;
         bool now = !stat(path, &about) &&
                    (about.st_mtim.tv_sec > since->tv_sec ||
@@ -200,7 +204,7 @@ static void find_traces(struct traces *t, const struct timespec *since) {
 static void remove_own(const struct traces *t) {
     DIR *folder = t->own ? opendir(t->folder) : NULL;
     for (struct dirent *e; folder && (e = readdir(folder));)
-        if (fits(t->pattern, e->d_name))
+        if (fits(t->pattern, e->d_name, NULL, 0))
             unlinkat(dirfd(folder), e->d_name, 0);
     if (folder)
         closedir(folder);

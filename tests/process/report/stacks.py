@@ -493,9 +493,9 @@ def a_run_finds_its_traces():
         assert done.returncode == 0 and "peak was" in done.stderr, (more, done)
         assert index_of(open(path("go/page.html")).read())["inputs"][0]["events"] > 100
         os.unlink(path("go/page.html"))
-    for more in {"TMPDIR": "."}, {"TMPDIR": path("go/%p")}, *({"VPOOL_TRACE": t} for t in ("a-%p.csv", path("go/%p-%p.csv.gz"), "%h.%r-%p.csv")):
+    for more in {"TMPDIR": "."}, {"TMPDIR": path("go/%p")}, *({"VPOOL_TRACE": t} for t in ("a-%p.csv", path("go/%p-%p.csv.gz"), "%h.%r-%p.csv", "%r%p%r.%p.csv")):
         run(**more)
-    assert len(os.listdir(path("go"))) == 5 and not os.listdir(path("go/sub")), os.listdir(path("go"))
+    assert len(os.listdir(path("go"))) == 6 and not os.listdir(path("go/sub")), os.listdir(path("go"))
 
 
 def a_page_that_cannot_be_is_told_of_before_the_run():
