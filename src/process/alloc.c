@@ -99,10 +99,11 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
     struct vp_context *ctx = vp_options()->ipc == VP_IPC_NATIVE ? NULL : vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
     if (__builtin_expect(pool != NULL, true)) {
+        const bool alone = vp_ipc_alone(size);
         struct vp_request req = {.asked = size,
                                  .context = ctx,
-                                 .alone = vp_ipc_alone(size),
-                                 .whole = vp_ipc_alone(size),
+                                 .alone = alone,
+                                 .whole = alone,
                                  .apart = vp_options()->ipc == VP_IPC_ALONE,
                                  .impatient = pool->barrier_rest && vp_clock_ns() < pool->barrier_rest};
         struct vp_region *r = NULL;
