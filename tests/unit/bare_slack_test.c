@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* A cache of many more addresses than are in use: a block lies at the beginning of one of its places. */
-enum { PLACES = 32, ALIVE = 10, STEPS = 1600, WATCHED = 40, AT_ONCE = 320 };
+enum { PLACES = 32, ALIVE = 10, STEPS = 1000, WATCHED = 40, AT_ONCE = 320 };
 static const size_t PLACE = 12 * MiB;
 
 struct spent {
@@ -48,11 +48,11 @@ static unsigned next_place(unsigned step) {
 
 /* New sizes at first, and then the same ones time and again. */
 static size_t new_and_same_size(unsigned step) {
-    return step < 1000 ? new_size(step) : same_size(step);
+    return step < 400 ? new_size(step) : same_size(step);
 }
 
 static unsigned any_and_next_place(unsigned step) {
-    return step < 1000 ? any_place(step) : next_place(step);
+    return step < 400 ? any_place(step) : next_place(step);
 }
 
 /* With so much slack, on a device of that size. As many blocks are alive as there were steps ago. */
@@ -72,7 +72,7 @@ static struct spent run_for(unsigned steps, const char *slack, const char *sim, 
             cr_assert(vp_bare_unused(seg + *last * PLACE, sizes[*last], false));
             sizes[*last] = 0;
         }
-        if (size_of == new_and_same_size && step == 2600) {
+        if (size_of == new_and_same_size && step == 2000) {
             pool_of(0)->bare_slack.step = 1;
             pool_of(0)->bare_slack.cheap_windows = 14;
         }
@@ -150,7 +150,7 @@ Test(bare, no_more_is_held_than_half_of_what_the_device_has) {
 
 /* It takes 16 windows a step, of which the test waits for the last alone. */
 Test(bare, it_goes_back_once_sizes_come_again) {
-    const struct spent spent = run_for(5000, "5", ROOM, new_and_same_size, any_and_next_place);
+    const struct spent spent = run_for(4400, "5", ROOM, new_and_same_size, any_and_next_place);
     cr_assert_gt(spent.held, spent.live / 100 * 110);
     cr_assert_eq(spent.slack.percent, 0, "%.1f", spent.slack.percent);
     cr_assert_leq(held(), spent.live / 100 * 103, "%zu of %zu", held(), spent.live);
