@@ -64,6 +64,9 @@
     X(ENUM, ipc, "VPOOL_IPC", "auto", "auto, alone, share, native", \
       "Which of cudaMalloc's memory other processes may open (vpool help ipc): what lies alone in its physical memory " \
       "(auto); all, kept apart (alone) or with what lies beside it (share); or cudaMalloc is left to CUDA (native).") \
+    X(ENUM, rdma, "VPOOL_RDMA", "auto", "auto, 0, 1", \
+      "Make memory that network cards, storage and other devices may reach by themselves, whose maps take longer: where the " \
+      "machine may have such devices (auto), never or always.") \
     X(SIZE, handle, "VPOOL_HANDLE", "256M", "64K..1G", \
       "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less. " \
       "From 256M on larger ones are made where a request would take more than 200.") \
@@ -117,6 +120,7 @@ enum vp_policy_choice {
 };
 enum vp_adopt_choice { VP_ADOPT_AUTO, VP_ADOPT_BARE, VP_ADOPT_ASYNC, VP_ADOPT_NOTHING, VP_ADOPT_YES };
 enum vp_ipc_choice { VP_IPC_AUTO, VP_IPC_ALONE, VP_IPC_SHARE, VP_IPC_NATIVE };
+enum vp_rdma_choice { VP_RDMA_AUTO, VP_RDMA_NO, VP_RDMA_YES };
 enum vp_dump_signal_choice { VP_DUMP_SIGUSR2, VP_DUMP_SIGUSR1, VP_DUMP_SIGHUP, VP_DUMP_SIGQUIT };
 enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER };
 

@@ -19,8 +19,10 @@ int vp_memory_init(struct vp_memory *mem) {
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = mem->device}};
     if (attribute(mem, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
         mem->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (attribute(mem, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
-        mem->prop.allocFlags.gpuDirectRDMACapable = 1;
+    if (attribute(mem, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)) {
+        mem->prop.allocFlags.gpuDirectRDMACapable = mem->rdma;
+        mem->no_rdma = !mem->rdma;
+    }
     if ((mem->engine = attribute(mem, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)))
         mem->prop.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
     if (mem->drv->cuMemGetAllocationGranularity(&mem->granularity, &mem->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||

@@ -218,6 +218,7 @@ struct vp_memory {
     CUdevice device;
     size_t va;           /* first reservation, bytes; 0: automatic */
     size_t limit;        /* most bytes to hold, as if the device had no more; 0: no limit */
+    bool rdma;           /* is made for other devices to reach by themselves, where the device can */
     size_t coming_bytes; /* that another thread makes without the lock: the limit is for them, too */
     bool by_stream;      /* free memory of different streams is kept apart even when all may use it */
     bool per_stream;     /* a chunk serves only the stream that it was created for: regions hold chunks of one stream */
@@ -238,6 +239,7 @@ struct vp_memory {
     unsigned granularity_shift;
     CUmemAllocationProp prop;
     bool engine;    /* the device decompresses */
+    bool no_rdma;   /* others could reach its memory, were there any: it is not made for them */
     CUresult error; /* the last answer of the driver that was neither success nor out of memory; 0: none since it was
                        set back */
 

@@ -56,6 +56,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
                                    .device = dev,
                                    .va = config->va,
                                    .limit = config->limit,
+                                   .rdma = config->rdma,
                                    .by_stream = traits->by_stream,
                                    .per_stream = traits->per_stream,
                                    .homes = traits->homes,

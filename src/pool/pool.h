@@ -32,6 +32,7 @@ struct vp_pool_config {
     size_t stitched_most; /* bytes of addresses that stitched blocks may take (gmlake); 0: any number */
     uint64_t peers;       /* devices that may access from the beginning, one bit each */
     size_t limit;         /* most bytes to hold, as if the device had no more; 0: no limit */
+    bool rdma;            /* memory is made for other devices to reach by themselves, where the device can */
     unsigned slack;       /* percent of the peak that may be held above it, for fewer calls */
     bool check;           /* walk the invariants after each operation */
     void (*account)(void *owner, size_t asked,

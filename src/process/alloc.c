@@ -103,7 +103,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         struct vp_request req = {.asked = size,
                                  .context = ctx,
                                  .alone = alone,
-                                 .whole = alone,
+                                 .whole = alone && vp_state.rdma,
                                  .apart = vp_options()->ipc == VP_IPC_ALONE,
                                  .impatient = pool->barrier_rest && vp_clock_ns() < pool->barrier_rest};
         struct vp_region *r = NULL;

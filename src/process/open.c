@@ -5,6 +5,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/rdma.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,6 +46,7 @@ static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
         .handle = o->handle,
         .va = o->va,
         .pages = o->vpmm_pages,
+        .rdma = vp_state.rdma,
         .slack = (unsigned)o->slack,
         .check = o->check,
         .account = vp_mempool_account,
@@ -112,6 +114,7 @@ static void init(void) {
     vp_state.fills = vp_options()->zero || vp_options()->poison;
     vp_state.fast = !vp_options()->check && !vp_state.fills;
     vp_state.recording = vp_watch.wants_events();
+    vp_state.rdma = vp_options()->rdma ? vp_options()->rdma == VP_RDMA_YES : vp_rdma_possible("");
     vp_state.ranked = vp_process_rank(rank, sizeof rank);
     vp_list_init(&vp_state.mempools);
     vp_list_init(&vp_state.imports);

@@ -150,7 +150,7 @@ static VP_LOCKED CUresult spilled_attribute(void *data, CUpointer_attribute attr
     case CU_POINTER_ATTRIBUTE_MAPPED: *(int *)data = 1; break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *(int *)data = r->sync && pool->mem.prop.allocFlags.gpuDirectRDMACapable;
+        *(int *)data = r->sync && (pool->mem.no_rdma || pool->mem.prop.allocFlags.gpuDirectRDMACapable);
         break;
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = decompresses(pool, r); break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
@@ -171,11 +171,12 @@ static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; return true;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return access_flags(data, pool, r);
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = decompresses(pool, r); return true;
-    /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath. */
+    /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath, and where
+     * that is not made for it as there is nobody, what CUDA's would be. */
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        if (!r->sync)
-            *(int *)data = 0;
-        return !r->sync;
+        if (!r->sync || pool->mem.no_rdma)
+            *(int *)data = r->sync;
+        return !r->sync || pool->mem.no_rdma;
     default:
         return described(data, attribute, r->addr, r->asked, BUFFER_ID_BASE + r->serial,
                          r->sync ? r->context->handle : NULL);

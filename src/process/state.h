@@ -97,6 +97,7 @@ struct vp_state {
     struct vp_slab other_slab VP_GUARDED;
     atomic_uint_least64_t passed[VP_PASSED_COUNT];
     atomic_bool ranks;                 /* an NCCL communicator of several ranks was made */
+    bool rdma;                         /* other devices may want to reach the GPUs' memory */
     bool ranked;                       /* one of several processes that were started together, as by MPI */
     bool synced VP_GUARDED;            /* some block has SYNC_MEMOPS: all contexts have */
     uint64_t registered VP_GUARDED;    /* devices memory of which was registered with others, one bit each */

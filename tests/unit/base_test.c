@@ -1,4 +1,4 @@
-/* Lists, slabs and maps. */
+/* Lists, slabs and maps; and what the machine has. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 
@@ -6,13 +6,17 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/os_memory.h"
+#include "base/rdma.h"
 #include "base/slab.h"
 #include "base/table.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- list ---- */
 
@@ -291,4 +295,49 @@ Test(bits, of_one_word_and_of_full_ones) {
         vp_bits_add(&b, i);
     for (size_t i = 0; i < 4096; i++)
         cr_assert_eq(vp_bits_at_most(&b, i), i);
+}
+
+/* ---- who reaches a GPU's memory ---- */
+
+static void show(const char *root, const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/sys/%s", root, name);
+    for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+        *slash = '\0';
+        mkdir(path, 0700);
+    }
+    cr_assert(!mkdir(path, 0700), "%s", path);
+}
+
+static void hide(const char *root, const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/sys/%s", root, name);
+    cr_assert(!rmdir(path), "%s", path);
+}
+
+Test(rdma, is_possible_unless_the_kernel_shows_otherwise) {
+    static const char *const some[] = {"class/infiniband/mlx5_0", "module/nvidia_peermem", "module/gdrdrv",
+                                       "module/nvidia_fs", "module/nvidia/holders/ajantv2"},
+                             *const own[] = {"module/nvidia/holders/nvidia_uvm",
+                                             "module/nvidia/holders/nvidia_modeset"};
+    char root[] = "/tmp/vpool-rdma-XXXXXX", command[64];
+    cr_assert(mkdtemp(root));
+    cr_assert(vp_rdma_possible(root), "nothing is known");
+    show(root, "class");
+    cr_assert(vp_rdma_possible(root), "another driver, as under WSL2 or on a Jetson");
+    show(root, "module/nvidia");
+    cr_assert(!vp_rdma_possible(root), "a kernel without InfiniBand that does not unload modules");
+    show(root, "class/infiniband");
+    show(root, "module/nvidia/holders");
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        show(root, own[i]);
+    cr_assert(!vp_rdma_possible(root));
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        show(root, some[i]);
+        cr_assert(vp_rdma_possible(root), "%s", some[i]);
+        hide(root, some[i]);
+    }
+    cr_assert(!vp_rdma_possible(root));
+    snprintf(command, sizeof command, "rm -r %s", root);
+    cr_assert_eq(system(command), 0);
 }

@@ -42,7 +42,7 @@ void fx_open(const char *sim) {
 }
 
 void fx_open_pool(const char *sim, const struct vp_policy *policy, const struct vp_pool_config *config) {
-    const struct vp_pool_config plain = {.handle = MiB, .va = GiB};
+    const struct vp_pool_config plain = {.handle = MiB, .va = GiB, .rdma = true};
     fx_open(sim);
     fx.timelines.closing = closing;
     fx.timelines.forget = forget_timeline;

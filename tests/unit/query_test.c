@@ -62,6 +62,30 @@ Test(query, a_synchronous_block_answers_as_cuMemAlloc_memory) {
     door_close();
 }
 
+/* Where nobody could reach its memory, that is not made for it, and says what CUDA's does all the same. */
+Test(query, a_block_says_what_cudas_would_where_nobody_does_rdma) {
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop;
+    CUdeviceptr native, ordered;
+    setenv("VPOOL_RDMA", "0", 1);
+    door_open(SIM);
+    CUdeviceptr ours = door_malloc(3 * MiB), beside = door_take(3 * MiB, 0);
+    cu_ok(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ours));
+    cu_ok(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+    cu_ok(cuMemRelease(handle));
+    cr_assert_eq(prop.allocFlags.gpuDirectRDMACapable, 0);
+    cr_assert_eq(prop.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    cu_ok(cuMemAlloc(&native, 3 * MiB));
+    cu_ok(cuMemAllocAsync(&ordered, 3 * MiB, 0));
+    same_answers(ours, native);
+    same_answers(beside, ordered);
+    cu_ok(cuMemFreeAsync(ordered, 0));
+    cu_ok(cuMemFree(native));
+    cu_ok(door_free(ours));
+    cu_ok(door_free_async(beside, 0));
+    door_close();
+}
+
 static const char WITH_AN_ENGINE[] = "capacity=64M,granularity=64K,lazy=0,decompress=1";
 
 /* The engine takes cuMemAlloc's memory, and of a memory pool what that was made for: nvCOMP asks. Handles for it are
