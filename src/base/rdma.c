@@ -29,7 +29,8 @@ static bool has_others(const char *path) {
     long n = fd < 0 && errno != ENOENT ? -1 : 0;
     bool others = false;
     while (fd >= 0 && !others && (n = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0)
-        for (const struct dirent64 *e = (void *)entries; (char *)e < entries + n; e = (void *)((char *)e + e->d_reclen)) {
+        for (const struct dirent64 *e = (void *)entries; (char *)e < entries + n;
+             e = (void *)((char *)e + e->d_reclen)) {
             snprintf(word, sizeof word, " %s ", e->d_name);
             others |= !strstr(OWN, word);
         }

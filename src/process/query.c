@@ -125,7 +125,9 @@ static bool described(void *data, CUpointer_attribute attribute, CUdeviceptr bas
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = id; return true;
     case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = context; return true;
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = 0; return true;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = 0; return true;
     /* Nothing but cuIpcGetMemHandle exports a block: its handles are the pool's. */
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; return true;
     default: return false;

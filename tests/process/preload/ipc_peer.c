@@ -100,6 +100,10 @@ static int runtime_open(CUdeviceptr *ptr, const CUipcMemHandle *theirs) {
     return result;
 }
 
+static const CUpointer_attribute capabilities[] = {CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+                                                   CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+                                                   CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE};
+
 static struct told doing(const struct ask *ask) {
     struct told told = {0};
     static rlim_t files;
@@ -119,7 +123,9 @@ static struct told doing(const struct ask *ask) {
     case READ: told.value = read_value(ask->ptr, ask->size); break;
     case RANGE: told.result = cuMemGetAddressRange(&told.ptr, &told.size, ask->ptr); break;
     case CAPABLE:
-        told.result = cuPointerGetAttribute(&told.value, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ask->ptr);
+        /* The first that says otherwise than an H200 of what was opened: no. */
+        for (size_t i = 0; i < sizeof(capabilities) / sizeof(*capabilities) && !told.result && !told.value; i++)
+            told.result = cuPointerGetAttribute(&told.value, capabilities[i], ask->ptr);
         break;
     case SOCKETS: told.value = sockets(); break;
     case RUNTIME_OPEN: told.result = runtime_open(&told.ptr, &ask->handle); break;
