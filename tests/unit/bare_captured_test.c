@@ -217,12 +217,12 @@ Test(bare, in_a_graphs_segment_room_stays_known) {
 
 /* Single pages lie under a half of each slot that a block comes to fill, and what else is idle are bodies. No slot can
  * let go of its pages for one, where no event is to be had; so a body makes way for single pages. */
-static void slots_with_single_pages(bool captures) {
+static void slots_with_single_pages(bool captures, bool pending) {
     enum { SLOTS = 4 };
     const size_t slot = VP_SLOT_PAGES * PAGE, size = SLOTS * slot - PAGE;
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
-    CUdeviceptr seg, other = segment(16 * MiB, s);
+    CUdeviceptr seg, other = segment(16 * MiB, s), freed = pending ? door_malloc(2 * MiB) : 0;
     cu_ok(vp_bare_segment(&seg, 16 * MiB, (struct vp_bare_stream){0}));
     for (size_t i = 0; i < SLOTS; i++)
         use(seg + i * slot + PAGE, 2 * PAGE, s);
@@ -235,6 +235,8 @@ static void slots_with_single_pages(bool captures) {
         begin_here(side);
         follow(s, side);
     }
+    if (pending)
+        cu_ok(door_free(freed));
     cu_ok(vp_bare_room(0, size, on(s)));
     vp_sim_others(0, captures ? 96 * MiB - held() : VP_SIM_ALL);
     cr_assert(vp_bare_used(seg, size, on(s)));
@@ -249,12 +251,17 @@ static void slots_with_single_pages(bool captures) {
 }
 
 Test(bare, slots_with_single_pages_are_filled_in_a_capture) {
-    slots_with_single_pages(true);
+    slots_with_single_pages(true, false);
+}
+
+/* What another stream has freed is not to be had before the capture's end, and not waited for until then. */
+Test(bare, slots_with_single_pages_are_filled_in_a_capture_beside_what_is_pending) {
+    slots_with_single_pages(true, true);
 }
 
 /* Nothing goes back for it: another process would have that at once. */
 Test(bare, slots_with_single_pages_are_filled_beside_a_robber) {
-    slots_with_single_pages(false);
+    slots_with_single_pages(false, false);
 }
 
 /* A block's ends lie in a page each of two bodies, which are most of what is idle. Neither can be let go of once it is

@@ -331,7 +331,8 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
     int err;
     for (int failed = 0, tries = 0; (err = back(pool, what, patient || !asked)) && err != -ENODEV;) {
         bare->idle_listed = false;
-        bare->short_of += err == -ENOMEM;
+        /* What is behind others' work may be so for as long as a stream captures. */
+        bare->short_of += err == -ENOMEM || (asked && !patient && !may_let_go(pool));
         /* What was known of the device is not so any more. */
         if (bare->short_of)
             atomic_store(&bare->bounds, 0);
