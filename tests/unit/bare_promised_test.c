@@ -287,11 +287,13 @@ Test(bare, a_block_that_is_given_up_is_known_to_have_no_memory, .timeout = 60) {
     pthread_join(thread, NULL);
     pool_of(0)->config.now = vp_clock_ns;
     cr_assert(vp_pool_check(pool_of(0), stderr));
+    cr_assert(pool_of(0)->bare->gave_up);
     cu_ok(door_alloc(&other, 4 * KiB));
     vp_sim_release(held_up);
     cu_ok(cuCtxSynchronize());
     unuse(block, 40 * MiB);
     use(block + MiB, 30 * MiB, stream);
+    cr_assert(!pool_of(0)->bare->gave_up, "each block would be looked after under the lock");
     cu_ok(cuMemsetD8Async(block + MiB, 1, 30 * MiB, stream));
     door_close();
 }

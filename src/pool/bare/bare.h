@@ -172,7 +172,7 @@ struct vp_bare {
     struct vp_chunk **chunks; /* scratch: room for so many */
     size_t chunk_room;
     bool hoards;            /* the cache keeps many more addresses than it uses */
-    bool gave_up;           /* a block had to do without memory: what is used need not be held */
+    bool gave_up;           /* a block has to do without memory: what is used need not be held */
     bool unsplit;           /* some segment is */
     bool gives;             /* it was asked to give some back: what it frees now it has use for at once */
     struct vp_fence others; /* work of other streams on blocks that it has yet to see free, while it hoards */

@@ -107,19 +107,24 @@ size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page) {
 
 void vp_bare_count_anew(struct vp_bare *bare) {
     const struct vp_bare_segment *segment;
+    bool lacks = false;
     size_t all = 0;
-    if (!bare->counts_anew)
+    if (!bare->counts_anew && !bare->gave_up)
         return;
     bare->counts_anew = false;
     vp_list_each(segment, &bare->segments, link) {
         const size_t end = vp_bare_page(bare, vp_region_end(&segment->whole));
         for (size_t slot = vp_bare_page(bare, segment->whole.addr); slot < end; slot += VP_SLOT_PAGES) {
             size_t used = 0;
-            for (size_t p = slot; p < slot + VP_SLOT_PAGES; p++)
-                used += vp_bare_word(bare, p) & VP_PAGE_USED ? VP_BARE_SINGLE : 0;
+            for (size_t p = slot; p < slot + VP_SLOT_PAGES; p++) {
+                const uint32_t word = vp_bare_word(bare, p);
+                used += word & VP_PAGE_USED ? VP_BARE_SINGLE : 0;
+                lacks |= word & VP_PAGE_USED && !(word & VP_PAGE_BACKED);
+            }
             all += used && is_wider(bare, slot) ? VP_SLOT_PAGES : used;
         }
     }
+    bare->gave_up &= lacks;
     atomic_store_explicit(&bare->used, all, memory_order_relaxed);
 }
 
