@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 
 /* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
-enum { SPARE_SHARE = 52, SPARE_PAGES = 8 };
+enum { SPARE_SHARE = 51, SPARE_PAGES = 8 };
 
 /* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced; and while so much of
  * it is alive, in percent. */

@@ -394,7 +394,7 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
                   const struct vp_trace *trace, const struct vp_stalloc_plan *plan, struct vp_replay_result *result) {
     struct run run = {.driver = d, .options = o, .trace = trace, .result = result};
     const struct vp_pool_config config = {.handle = o->handle,
-                                          .rdma = vp_options()->rdma == VP_RDMA_YES,
+                                          .rdma = vp_options()->rdma != VP_RDMA_NO,
                                           .slack = (unsigned)vp_options()->slack,
                                           .check = vp_options()->check,
                                           .plan = plan,
