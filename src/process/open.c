@@ -115,6 +115,8 @@ static void init(void) {
     vp_state.fast = !vp_options()->check && !vp_state.fills;
     vp_state.recording = vp_watch.wants_events();
     vp_state.rdma = vp_options()->rdma ? vp_options()->rdma == VP_RDMA_YES : vp_rdma_possible("");
+    if (!vp_state.rdma)
+        vp_log(VP_LOG_INFO, "memory is not made for RDMA (VPOOL_RDMA)");
     vp_state.ranked = vp_process_rank(rank, sizeof rank);
     vp_list_init(&vp_state.mempools);
     vp_list_init(&vp_state.imports);
