@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,6 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include "callers.h"
-#include "doors.h"
 #include "early.h"
 #include "make.h"
 

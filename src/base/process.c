@@ -5,7 +5,6 @@
 #include "base/os_memory.h"
 
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

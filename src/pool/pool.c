@@ -5,7 +5,6 @@
 #include "pool/giving.h"
 #include "pool/learnt/learn.h"
 #include "pool/parking.h"
-#include "pool/place.h"
 #include "pool/learnt/ahead.h"
 #include "pool/slack.h"
 

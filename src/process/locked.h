@@ -12,7 +12,6 @@
 #include "memory/chunk.h"
 #include "memory/fit.h"
 #include "memory/memory.h"
-#include "memory/region.h"
 #include "memory/sleep.h"
 #include "memory/spill.h"
 #include "order/context.h"

@@ -3,7 +3,6 @@
 #include "process/bare.h"
 #include "process/state.h"
 
-#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/rdma.h"
 

@@ -13,7 +13,6 @@
 #include "pool/policy.h"
 
 #include <assert.h>
-#include <pthread.h>
 
 enum { VP_DEVICES = 64 };
 

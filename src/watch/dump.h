@@ -8,7 +8,6 @@
  */
 #pragma once
 
-#include "base/lock.h"
 #include "process/process.h"
 #include "watch/plans.h"
 #include "watch/snapshot.h"

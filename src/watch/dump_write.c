@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { FORMAT_VERSION = 1 };

@@ -13,8 +13,6 @@
 #include "base/process.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #define VP_SHARED_STATS_FOLDER "/dev/shm"

@@ -15,8 +15,6 @@
  */
 #include "watch/stack_python.h"
 
-#include "base/lock.h"
-
 #include "watch/stack_native.h"
 #include "watch/symbols.h"
 

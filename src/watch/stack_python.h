@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "base/lock.h"
 #include "watch/stack_table.h"
 
 enum vp_python {

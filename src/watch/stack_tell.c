@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stacks.h"
 
-#include "watch/stack_table.h"
 #include "watch/trace.h"
 
 /* ---- the trace ---- */

@@ -5,7 +5,6 @@
 #include "watch/stack_native.h"
 #include "watch/stack_peak.h"
 #include "watch/stack_python.h"
-#include "watch/stack_table.h"
 #include "base/os_memory.h"
 #include "base/table.h"
 

@@ -5,7 +5,6 @@
 #include "watch/holders.h"
 #include "watch/plans.h"
 #include "watch/trace.h"
-#include "base/json.h"
 #include "base/output.h"
 #include "pool/bare/bare.h"
 #include "process/poison.h"

@@ -12,7 +12,6 @@
 #include "watch/trace.h"
 #include "watch/hold.h"
 #include "watch/lend.h"
-#include "watch/plans.h"
 
 /* Wrong words are told at the start. */
 static void opening(void) {

@@ -5,8 +5,6 @@
 #include "pool/slack.h"
 #include "pool/giving.h"
 
-#include "base/thread.h"
-
 #include <errno.h>
 
 /* The pages of a block, or of what is pinned. */

@@ -3,8 +3,6 @@
 #include "pool/bare/bare.h"
 #include "pool/slack.h"
 
-#include "base/thread.h"
-
 /* ---- promises ---- */
 
 /* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. Another

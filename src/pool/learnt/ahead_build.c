@@ -5,7 +5,6 @@
 #include "pool/bare/bare.h"
 #include "pool/learnt/ahead.h"
 
-#include <errno.h>
 #include <limits.h>
 
 /*

@@ -8,7 +8,6 @@
 #include "pool/learnt/ahead.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 
 struct vp_learn *vp_learn_create(void) {

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/learnt.h"
 
-#include "base/os_memory.h"
 #include "memory/memory.h"
 
 #include <errno.h>
