@@ -54,12 +54,11 @@ static int match_file_name(struct dl_phdr_info *info, size_t size, void *data) {
 void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out, const char *library) {
     const struct link_map *caller = vp_object_at(address);
     struct search search = {.library = library};
-    void *next, *found;
     if (!vp_real_dlsym)
         vp_early_find();
-    next = vp_real_dlsym(RTLD_NEXT, symbol);
+    void *next = vp_real_dlsym(RTLD_NEXT, symbol);
     /* What an object in front of us depends on is in the global order. */
-    found = !caller ? NULL : is_in_front(caller) ? next : find_in(caller->l_name, symbol);
+    void *found = !caller ? NULL : is_in_front(caller) ? next : find_in(caller->l_name, symbol);
     if (!found || found == ours)
         found = handed_out ? handed_out : next;
     if (!found && library && dl_iterate_phdr(match_file_name, &search))

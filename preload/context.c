@@ -7,10 +7,9 @@
 #define VP_MAKE_ENDS(symbol, like, which, ended, ...)                                                                  \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUcontext context = vp_door_enter() ? which : NULL;                                                            \
-        CUresult res;                                                                                                  \
         if (context)                                                                                                   \
             vp_api_context_destroying(context);                                                                        \
-        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                         \
         if (context)                                                                                                   \
             vp_api_context_destroyed(context, res == CUDA_SUCCESS && ended);                                           \
         vp_door_context_ends();                                                                                        \
@@ -63,11 +62,10 @@ static bool is_current(CUcontext context) {
  */
 CUresult cuCtxDetach(CUcontext context) {
     unsigned int version;
-    CUresult res;
     bool ours = vp_door_enter(), was_current = ours && is_current(context);
     if (ours)
         vp_api_context_destroying(context);
-    res = VP_REAL(cuCtxDetach)(context);
+    CUresult res = VP_REAL(cuCtxDetach)(context);
     if (ours)
         vp_api_context_destroyed(context, res == CUDA_SUCCESS &&
                                               ((was_current && !is_current(context)) ||

@@ -25,7 +25,6 @@ _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER) &&
 /* Queues it in a stream of the current context. */
 static CUresult queue_plain(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
     CUDA_MEMCPY3D plain;
-
     memcpy(&plain, p, sizeof(plain));
     plain.reserved0 = plain.reserved1 = NULL;
     if (vp_copy_is_range(p) && p->srcMemoryType == CU_MEMORYTYPE_UNIFIED && p->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
@@ -38,7 +37,6 @@ static CUresult queue_plain(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
 static CUresult queue_there(const struct vp_copy *copy, CUevent before, CUevent *after) {
     CUstream there;
     CUresult res = VP_REAL(cuStreamCreate)(&there, CU_STREAM_NON_BLOCKING);
-
     if (res != CUDA_SUCCESS)
         return res;
     res = VP_REAL(cuStreamWaitEvent)(there, before, 0);
@@ -55,10 +53,8 @@ static CUresult queue_there(const struct vp_copy *copy, CUevent before, CUevent 
 /* The host waits as in a plain copy, which harms no capture of other streams. */
 static CUresult wait_for(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUresult res;
-
     VP_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    res = VP_REAL(cuStreamSynchronize)(stream);
+    CUresult res = VP_REAL(cuStreamSynchronize)(stream);
     VP_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     return res;
 }
@@ -67,13 +63,11 @@ static CUresult wait_for(CUstream stream) {
 static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUevent before, after = NULL;
     CUresult res = VP_REAL(cuEventCreate)(&before, CU_EVENT_DISABLE_TIMING);
-
     if (res != CUDA_SUCCESS)
         return res;
     res = VP_REAL(cuEventRecord)(before, copy->stream);
     if (res == CUDA_SUCCESS) {
         struct vp_entered entered = vp_api_context_enter(context);
-
         res = entered.refused != CUDA_SUCCESS ? entered.refused : queue_there(copy, before, &after);
         vp_api_context_leave(entered);
     }
@@ -90,13 +84,10 @@ static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
 /* In a context that reaches both ends. */
 static CUresult copy_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUcontext own = NULL;
-    struct vp_entered entered;
-    CUresult res;
-
     if ((uintptr_t)copy->stream > (uintptr_t)CU_STREAM_PER_THREAD)
         VP_REAL(cuStreamGetCtx)(copy->stream, &own);
-    entered = vp_api_context_enter(own);
-    res = queue_elsewhere(copy, context);
+    struct vp_entered entered = vp_api_context_enter(own);
+    CUresult res = queue_elsewhere(copy, context);
     vp_api_context_leave(entered);
     return res;
 }
@@ -107,7 +98,6 @@ static CUresult copy_between(struct vp_copy *copy, const struct vp_copy_end *dst
     bool per_thread = copy->stream == CU_STREAM_PER_THREAD;
     __typeof__(&cuMemcpyPeer) range = per_thread ? VP_REAL(cuMemcpyPeer_ptds) : VP_REAL(cuMemcpyPeer);
     __typeof__(&cuMemcpy3DPeer) area = per_thread ? VP_REAL(cuMemcpy3DPeer_ptds) : VP_REAL(cuMemcpy3DPeer);
-
     vp_api_copied_between();
     if (vp_copy_is_range(p) && dst->ptr && src->ptr && !dst->anywhere && !src->anywhere)
         return copy->sync ? range(dst->ptr, dst->context, src->ptr, src->context, p->WidthInBytes)
@@ -124,7 +114,6 @@ static CUresult copy_between(struct vp_copy *copy, const struct vp_copy_end *dst
 
 bool vp_copy_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
     return VP_REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -143,7 +132,6 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
     const CUDA_MEMCPY3D_PEER *p = &copy->p;
     enum vp_copy_way way = VP_COPY_AS_IT_IS;
     struct vp_copy_end dst, src;
-
     vp_copy_ends(p, &dst, &src);
     if (vp_door_enter() && p->WidthInBytes && p->Height && p->Depth)
         way = vp_api_copy_way(copy->stream, &dst, &src);
@@ -164,7 +152,6 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
 static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream, bool sync,
                              CUresult *res) {
     struct vp_copy copy = vp_copy_of_range(dst, src, bytes, stream);
-
     copy.sync = sync;
     return vp_copy_translated(&copy, res);
 }
@@ -173,7 +160,6 @@ static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUs
  * there were any: the copy is worth another try. */
 static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
     bool any = vp_bare_pin(dst, bytes) == CUDA_SUCCESS;
-
     return vp_bare_pin(src, bytes) == CUDA_SUCCESS || any;
 }
 
@@ -196,7 +182,6 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
 
 static bool translated_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync, CUresult *res) {
     struct vp_copy copy = {.stream = stream, .sync = sync, .flat = true};
-
     if (!p)
         return false;
     copy.p = (CUDA_MEMCPY3D_PEER){FLAT_END(p, src), FLAT_END(p, dst), .WidthInBytes = p->WidthInBytes,
@@ -206,18 +191,15 @@ static bool translated_2d(const CUDA_MEMCPY2D *p, CUstream stream, bool sync, CU
 
 struct vp_copy vp_copy_of_slices(const CUDA_MEMCPY3D *p, CUstream stream) {
     struct vp_copy copy = {.stream = stream};
-
     memcpy(&copy.p, p, sizeof(copy.p));
     copy.p.srcContext = copy.p.dstContext = NULL;
     return copy;
 }
 
 static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CUresult *res) {
-    struct vp_copy copy;
-
     if (!p)
         return false;
-    copy = vp_copy_of_slices(p, stream);
+    struct vp_copy copy = vp_copy_of_slices(p, stream);
     copy.sync = sync;
     return vp_copy_translated(&copy, res);
 }
@@ -239,7 +221,6 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
 static bool translated_line(CUarray array, size_t offset, CUdeviceptr ptr, size_t bytes, bool to_array, CUstream stream,
                             CUresult *res) {
     const CUDA_MEMCPY2D from = {LINE_ENDS(src, dst)}, to = {LINE_ENDS(dst, src)};
-
     return translated_2d(to_array ? &to : &from, stream, true, res);
 }
 
@@ -259,7 +240,6 @@ static bool spilled_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstre
 
 static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync, CUresult *res) {
     struct vp_copy copy = {.stream = stream, .sync = sync};
-
     if (!p || !vp_api_copy_spilled(p->dstMemoryType == CU_MEMORYTYPE_ARRAY ? 0 : p->dstDevice,
                                    p->srcMemoryType == CU_MEMORYTYPE_ARRAY ? 0 : p->srcDevice))
         return false;

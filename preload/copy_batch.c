@@ -15,7 +15,6 @@ static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
 static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
     struct vp_copy_end dst = {.ptr = to}, src = {.ptr = from};
     const enum vp_copy_way way = vp_api_copy_way(stream, &dst, &src);
-
     return way != VP_COPY_AS_IT_IS && !vp_copy_is_left(way, stream);
 }
 
@@ -25,7 +24,6 @@ static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
 static bool ranges_go_apart(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
                             CUstream stream) {
     bool apart = false, ours = vp_door_enter();
-
     for (size_t i = 0; ours && dsts && srcs && sizes && stream && i < count; i++)
         apart |= goes_apart(dsts[i], srcs[i], stream);
     vp_door_leave();
@@ -43,14 +41,12 @@ static bool reads_at_once(const struct CUmemcpyAttributes_st *attributes, size_t
 static CUresult copy_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
     struct vp_copy copy = vp_copy_of_range(dst, src, bytes, stream);
     CUresult res;
-
     return vp_copy_translated(&copy, &res) ? res : VP_REAL(cuMemcpyAsync)(dst, src, bytes, stream);
 }
 
 static CUresult copy_ranges(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
                             bool at_once, size_t *failed, CUstream stream) {
     CUresult res = CUDA_SUCCESS;
-
     for (size_t i = 0; i < count && res == CUDA_SUCCESS; i++) {
         res = copy_range(dsts[i], srcs[i], sizes[i], stream);
         if (res != CUDA_SUCCESS && failed)
@@ -86,7 +82,6 @@ static CUdeviceptr slice_end(const CUmemcpy3DOperand *operand) {
 
 static bool slices_go_apart(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, CUstream stream) {
     bool apart = false, ours = vp_door_enter();
-
     for (size_t i = 0; ours && ops && stream && i < count; i++)
         apart |= goes_apart(slice_end(&ops[i].dst), slice_end(&ops[i].src), stream);
     vp_door_leave();
@@ -104,7 +99,6 @@ static size_t element_of(const CUmemcpy3DOperand *operand) {
         {CU_AD_FORMAT_SIGNED_INT32, 4},  {CU_AD_FORMAT_FLOAT, 4},
     };
     CUDA_ARRAY3D_DESCRIPTOR is;
-
     if (operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
         return 1;
     if (VP_REAL(cuArray3DGetDescriptor_v2)(&is, operand->op.array.array) != CUDA_SUCCESS)
@@ -118,7 +112,6 @@ static size_t element_of(const CUmemcpy3DOperand *operand) {
 static CUresult queue_slice(const CUDA_MEMCPY3D *p, CUstream stream) {
     struct vp_copy copy = vp_copy_of_slices(p, stream);
     CUresult res;
-
     return vp_copy_translated(&copy, &res) ? res : VP_REAL(cuMemcpy3DAsync_v2)(p, stream);
 }
 
@@ -128,7 +121,6 @@ static CUresult copy_slice(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream) {
     const size_t to = element_of(dst), from = element_of(src), element = to > from ? to : from;
     const size_t width = op->extent.width * element;
     CUDA_MEMCPY3D p = {.WidthInBytes = width, .Height = op->extent.height, .Depth = op->extent.depth};
-
     if (!to || !from)
         return CUDA_ERROR_NOT_SUPPORTED;
 #define SIDE(side)                                                                                                     \
@@ -153,7 +145,6 @@ static CUresult copy_slice(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream) {
 static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, size_t *failed, CUstream stream) {
     CUresult res = CUDA_SUCCESS;
     bool at_once = false;
-
     for (size_t i = 0; i < count && res == CUDA_SUCCESS; i++) {
         at_once |= ops[i].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
         res = copy_slice(&ops[i], stream);

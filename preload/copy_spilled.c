@@ -18,7 +18,6 @@ static bool per_thread(const struct vp_copy *copy) {
 
 static CUresult copy_range(const struct vp_copy *copy) {
     const CUDA_MEMCPY3D_PEER *p = &copy->p;
-
     if (!copy->sync)
         return VP_REAL(cuMemcpyAsync)(p->dstDevice, p->srcDevice, p->WidthInBytes, copy->stream);
     return per_thread(copy) ? VP_REAL(cuMemcpy_ptds)(p->dstDevice, p->srcDevice, p->WidthInBytes)
@@ -31,7 +30,6 @@ static CUresult copy_rows(const struct vp_copy *copy) {
     const CUDA_MEMCPY3D_PEER *p = &copy->p;
     const CUDA_MEMCPY2D rows = {VP_COPY_END(p, src), VP_COPY_END(p, dst), .WidthInBytes = p->WidthInBytes,
                                 .Height = p->Height};
-
     if (!copy->sync)
         return VP_REAL(cuMemcpy2DAsync_v2)(&rows, copy->stream);
     return per_thread(copy) ? VP_REAL(cuMemcpy2DUnaligned_v2_ptds)(&rows) : VP_REAL(cuMemcpy2DUnaligned_v2)(&rows);
@@ -39,7 +37,6 @@ static CUresult copy_rows(const struct vp_copy *copy) {
 
 static CUresult copy_slices(const struct vp_copy *copy) {
     CUDA_MEMCPY3D slices;
-
     memcpy(&slices, &copy->p, sizeof(slices));
     slices.reserved0 = slices.reserved1 = NULL;
     if (!copy->sync)
@@ -49,7 +46,6 @@ static CUresult copy_slices(const struct vp_copy *copy) {
 
 CUresult vp_copy_undirected(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
     CUDA_MEMCPY3D_PEER *p = &copy->p;
-
     vp_copy_undirect(&p->dstMemoryType, dst);
     vp_copy_undirect(&p->srcMemoryType, src);
     if (copy->flat)

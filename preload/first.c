@@ -119,11 +119,11 @@ static bool is_of_python(const struct sigaction *action, void *within_python) {
 
 static void hear_python(void) {
     int (*at_end)(void (*)(void)) = (__typeof__(at_end))vp_real_dlsym(RTLD_DEFAULT, "Py_AtExit");
-    struct sigaction theirs, ours, meanwhile;
+    struct sigaction theirs, meanwhile;
     if (!at_end || sigaction(SIGINT, NULL, &theirs) || !is_of_python(&theirs, (void *)at_end) || at_end(at_pythons_end))
         return;
     pythons = theirs.sa_handler;
-    ours = theirs;
+    struct sigaction ours = theirs;
     ours.sa_handler = on_interrupt;
     if (!sigaction(SIGINT, &ours, &meanwhile) && meanwhile.sa_handler != pythons)
         sigaction(SIGINT, &meanwhile, NULL); /* another thread was first */

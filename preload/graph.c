@@ -17,12 +17,11 @@ struct own {
  */
 static const CUDA_MEMCPY3D *open_copy(const CUDA_MEMCPY3D *p, CUcontext *context, struct own *own) {
     struct vp_copy_end dst, src;
-    enum vp_copy_way way;
     if (!p || !p->WidthInBytes || !p->Height || !p->Depth)
         return p;
     struct vp_copy copy = vp_copy_of_slices(p, NULL);
     vp_copy_ends(&copy.p, &dst, &src);
-    way = vp_api_copy_node(context ? *context : NULL, &dst, &src);
+    const enum vp_copy_way way = vp_api_copy_node(context ? *context : NULL, &dst, &src);
     if (context && (way == VP_COPY_ELSEWHERE || (way == VP_COPY_BETWEEN && dst.context == src.context)))
         *context = dst.anywhere ? src.context : dst.context;
     own->copy = *p;
@@ -58,13 +57,11 @@ static void tie_node(const CUgraphNodeParams *params) {
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         struct own own;                                                                                                \
         bool ours = vp_door_enter();                                                                                   \
-        CUresult res;                                                                                                  \
         if (ours && vp_api_copies_matter())                                                                            \
             opened;                                                                                                    \
-        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
-        if (ours && res == CUDA_SUCCESS) {                                                                             \
+        CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                         \
+        if (ours && res == CUDA_SUCCESS)                                                                               \
             then;                                                                                                      \
-        }                                                                                                              \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }

@@ -76,12 +76,11 @@ static void *ask_anywhere(const void *handle, const char *name) {
  * NULL the assembly repeats a failed look-up, with its message.
  */
 void *vp_lookup_ask(void *handle, const char *name, const char *version) {
-    void *real;
     if (vp_early_is_anywhere(handle))
         return ask_anywhere(handle, name);
     if (name[0] == 'c')
         vp_resolve();
-    real = version ? vp_real_dlvsym(handle, name, version) : vp_real_dlsym(handle, name);
+    void *real = version ? vp_real_dlvsym(handle, name, version) : vp_real_dlsym(handle, name);
     if (!real)
         return NULL;
     return name[0] == 'c' ? vp_lookup_exchange(real) : name[0] == 'n' ? exchange_nccl(name, real) : exchange_libc(real);
@@ -89,9 +88,8 @@ void *vp_lookup_ask(void *handle, const char *name, const char *version) {
 
 #define VP_MAKE_RESOLVES(symbol, like, ...)                                                                            \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        CUresult res;                                                                                                  \
         vp_door_enter();                                                                                               \
-        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                         \
         vp_door_leave();                                                                                               \
         if (res == CUDA_SUCCESS && b)                                                                                  \
             *b = vp_lookup_exchange(*b);                                                                               \

@@ -43,14 +43,11 @@
 #define VP_MAKE_DOOR(symbol, first, tries, wanted, then, ...)                                                          \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
-        CUresult res;                                                                                                  \
-        if (ours) {                                                                                                    \
+        if (ours)                                                                                                      \
             first;                                                                                                     \
-        }                                                                                                              \
-        res = VP_TRIED(ours && tries, wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                 \
-        if (ours && res == CUDA_SUCCESS) {                                                                             \
+        CUresult res = VP_TRIED(ours && tries, wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                        \
+        if (ours && res == CUDA_SUCCESS)                                                                               \
             then;                                                                                                      \
-        }                                                                                                              \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
@@ -65,10 +62,9 @@
 #define VP_MAKE_BRACKETED(symbol, like, first, last, ...)                                                              \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
-        CUresult res;                                                                                                  \
         if (ours)                                                                                                      \
             first;                                                                                                     \
-        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                         \
         if (ours)                                                                                                      \
             last;                                                                                                      \
         vp_door_leave();                                                                                               \

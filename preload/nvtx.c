@@ -65,12 +65,10 @@ enum { NAME = VP_MARKS_NAME };
 /* Into UTF-8, as much as there is room for. */
 static const char *narrow(const wchar_t *wide, char name[NAME]) {
     size_t used = 0;
-
     for (; wide && *wide && used < NAME - 4; wide++) {
         uint32_t c = (uint32_t)*wide;
         int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
         static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
-
         name[used++] = (char)(first[more] | c >> 6 * more);
         while (more--)
             name[used++] = (char)(0x80 | (c >> 6 * more & 0x3f));
@@ -95,7 +93,6 @@ void vp_nvtx_fork_child(void) {
 
 static void *register_name(const char *name) {
     char *kept = NULL;
-
     if (!name)
         return NULL;
     vp_lock_take(&registered_lock);
@@ -113,7 +110,6 @@ static void *register_name(const char *name) {
 
 static const char *name_of(const struct nvtx_attributes *a, char name[NAME]) {
     const char *text = NULL;
-
     if (a && a->size >= sizeof(*a)) {
         if (a->message_type == MESSAGE_WIDE)
             text = narrow(a->message, name);
@@ -183,13 +179,11 @@ static void *register_a(void *domain, const char *name) {
 
 static void *register_w(void *domain, const wchar_t *wide) {
     char name[NAME];
-
     return register_name(narrow(wide, name));
 }
 
 static void *domain_w(const wchar_t *wide) {
     char name[NAME];
-
     return register_name(narrow(wide, name));
 }
 
@@ -203,7 +197,6 @@ struct callback {
 static void fill(const struct nvtx_callbacks *callbacks, int module, const struct callback *list, size_t count) {
     void ***table = NULL;
     unsigned size = 0;
-
     if (!callbacks->table(module, &table, &size) || !table)
         return;
     for (size_t i = 0; i < count; i++) {
@@ -214,7 +207,6 @@ static void fill(const struct nvtx_callbacks *callbacks, int module, const struc
 
 static bool wanted(void) {
     const struct vp_options *o = vp_options();
-
     return *o->trace || *o->stats || *o->dump || *o->stacks;
 }
 
@@ -222,7 +214,6 @@ static bool wanted(void) {
 static bool is_preloaded(void) {
     void *program = vp_real_dlopen(NULL, RTLD_LAZY);
     bool found = program && vp_real_dlsym && vp_real_dlsym(program, "vpool_version") == (void *)vpool_version;
-
     if (program)
         vp_real_dlclose(program);
     return found;
@@ -240,11 +231,9 @@ VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
         {CORE2_START_EX, domain_start}, {CORE2_END, domain_end},         {CORE2_REGISTER_A, register_a},
         {CORE2_REGISTER_W, register_w}, {CORE2_DOMAIN_A, register_name}, {CORE2_DOMAIN_W, domain_w},
     };
-    const struct nvtx_callbacks *callbacks;
-
     if (!export_table || !wanted() || !is_preloaded())
         return 0;
-    callbacks = export_table(EXPORT_CALLBACKS);
+    const struct nvtx_callbacks *callbacks = export_table(EXPORT_CALLBACKS);
     if (!callbacks || callbacks->size < sizeof(*callbacks) || !callbacks->table)
         return 0;
     fill(callbacks, MODULE_CORE, core, sizeof(core) / sizeof(core[0]));

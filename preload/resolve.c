@@ -40,21 +40,19 @@ static _Atomic(void *) libcuda;
 
 bool vp_resolve(void) {
     int saved_errno = errno;
-    void *handle;
     if (atomic_load_explicit(&libcuda, memory_order_acquire))
         return true;
     if (!vp_real_dlsym)
         vp_early_find();
-    handle = vp_real_dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    void *handle = vp_real_dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
     if (handle) {
         const char *name = vp_early_names;
         for (size_t i = 0; i < VP_REAL_COUNT; i++, name += strlen(name) + 1) {
-            void *real;
             if (i == VP_DOOR_COUNT)
                 name = asked_names;
             if (i < VP_DOOR_COUNT && !vp_door_begins[i])
                 memcpy(&vp_door_begins[i], vp_door_table.driver[i], sizeof *vp_door_begins);
-            real = vp_real_dlsym(handle, name);
+            void *real = vp_real_dlsym(handle, name);
             if (real)
                 __atomic_store_n(&vp_real[i], real, __ATOMIC_RELAXED);
         }

@@ -188,11 +188,10 @@ static void wanted(size_t size, const char *frame) {
 /* What PyTorch makes of a size: the next of so many equal parts between two powers of two. */
 static size_t rounded(size_t size, size_t divisions) {
     enum { LEAST = 512, LAST_BIT = 63 };
-    size_t floor, part;
     if (divisions <= 1 || size / LEAST < divisions || size > SIZE_MAX / 4)
         return size;
-    floor = (size_t)1 << (LAST_BIT - __builtin_clzl(size));
-    part = floor >> (LAST_BIT - __builtin_clzl(divisions));
+    const size_t floor = (size_t)1 << (LAST_BIT - __builtin_clzl(size));
+    const size_t part = floor >> (LAST_BIT - __builtin_clzl(divisions));
     return part ? (size + part - 1) / part * part : size;
 }
 
@@ -327,7 +326,6 @@ static void read_mebibytes(const char *name, const char *setting, _Atomic size_t
     enum { MOST = 1 << 30, DECIMAL = 10 };
     const char *value = setting_in(name, setting);
     size_t number = value ? strtoul(value, NULL, DECIMAL) : 0;
-
     if (number && number < MOST)
         atomic_store_explicit(to, number << 20, memory_order_relaxed);
 }
@@ -335,7 +333,6 @@ static void read_mebibytes(const char *name, const char *setting, _Atomic size_t
 /* PyTorch reads its settings: the last moment to choose for it, and its libraries are all mapped. */
 static void environment(const char *name) {
     static atomic_flag decided = ATOMIC_FLAG_INIT;
-    int err;
     vp_adopt(); /* a program that is linked with PyTorch has it begin before this library */
     if (!vp_adopt_bare || !name || (strcmp(name, "PYTORCH_CUDA_ALLOC_CONF") && strcmp(name, "PYTORCH_ALLOC_CONF")))
         return;
@@ -346,7 +343,7 @@ static void environment(const char *name) {
     }
     read_mebibytes(name, "max_split_size_mb", &unsplit_least);
     read_mebibytes(name, "max_non_split_rounding_mb", &unsplit_more);
-    err = vp_torch_learn();
+    int err = vp_torch_learn();
     if (err != -ENOTSUP || atomic_flag_test_and_set(&decided))
         return;
     vp_adopt_bare = false;

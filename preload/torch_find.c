@@ -127,10 +127,9 @@ int vp_torch_learn(void) {
     static atomic_int outcome = -EAGAIN;
     struct found found = {.file = "libc10_cuda.so"};
     int so_far = atomic_load(&outcome);
-    void *handle;
     if (so_far != -EAGAIN || !dl_iterate_phdr(match, &found))
         return so_far;
-    handle = vp_real_dlopen(found.path, RTLD_NOLOAD | RTLD_LAZY);
+    void *handle = vp_real_dlopen(found.path, RTLD_NOLOAD | RTLD_LAZY);
     if (!handle || !tells(&found) || !vp_torch_can_refuse(handle)) {
         atomic_store(&outcome, -ENOTSUP);
         return -ENOTSUP;
@@ -154,12 +153,12 @@ void vp_torch_listen(void) {
 bool vp_torch_knows_pools(void) {
     struct found found = {.file = "libtorch_cuda.so"}, cache = {.file = "libc10_cuda.so"};
     void *handle = NULL;
-    bool graphs, pools = false;
+    bool pools = false;
     if (dl_iterate_phdr(match, &found) || dl_iterate_phdr(match, &cache))
         handle = vp_real_dlopen(*found.path ? found.path : cache.path, RTLD_NOLOAD | RTLD_LAZY);
     if (!handle)
         return false;
-    graphs = vp_real_dlsym(handle, names[VP_TORCH_POOLS]) && vp_real_dlsym(handle, names[VP_TORCH_CAPTURES]);
+    const bool graphs = vp_real_dlsym(handle, names[VP_TORCH_POOLS]) && vp_real_dlsym(handle, names[VP_TORCH_CAPTURES]);
     for (unsigned i = VP_TORCH_CAPTURES + 1; i < VP_TORCH_PASSED; i++)
         pools |= vp_real_dlsym(handle, names[i]) != NULL;
     vp_real_dlclose(handle);

@@ -87,10 +87,8 @@ _Noreturn void vp_torch_refuse(CUdevice device, size_t size, uint64_t allocated,
     static const struct source here = {"malloc", "libvpool.so", 0};
     _Alignas(16) char string[STRING];
     char text[MESSAGE];
-    void *object;
-
     message(text, sizeof(text), device, size, allocated, reserved);
-    object = cxx.allocate(OBJECT);
+    void *object = cxx.allocate(OBJECT);
     cxx.text(string, text, string);
     cxx.make(object, here, string);
     cxx.text_end(string);

@@ -372,7 +372,6 @@ const struct vp_options *_Atomic vp_options_now;
 const struct vp_options *vp_options_read(void) {
     static atomic_bool begun;
     static struct vp_options options;
-
     if (!atomic_exchange(&begun, true)) {
         int kept = errno;
         read_own_file(NULL, NULL);
@@ -391,7 +390,6 @@ void vp_options_announce(void) {
     static atomic_flag done = ATOMIC_FLAG_INIT;
     static struct vp_options again; /* parsed for its messages; too large for some threads' stacks */
     enum vp_log_level warn = VP_LOG_WARN, info = VP_LOG_INFO;
-
     if (atomic_flag_test_and_set(&done))
         return;
     const struct vp_options *options = vp_options();
