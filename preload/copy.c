@@ -163,7 +163,7 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
     return vp_bare_pin(src, bytes) == CUDA_SUCCESS || any;
 }
 
-#define VP_MAKE_RANGE(symbol, like, stream, sync, ...)                                                                 \
+#define VP_MAKE_RANGE(symbol, like, sync, stream, ...)                                                                 \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
         if (vp_api_copies_matter() &&                                                                                  \
@@ -204,13 +204,17 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
     return vp_copy_translated(&copy, res);
 }
 
-#define VP_MAKE_AREA(symbol, like, translate, stream, sync, ...)                                                       \
+#define VP_MAKE_AREA(symbol, translated, ...)                                                                          \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
-        if (vp_api_copies_matter() && translate(a, stream, sync, &res))                                                \
+        if (vp_api_copies_matter() && translated)                                                                      \
             return res;                                                                                                \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
+#define VP_MAKE_AREA_2D(symbol, like, sync, stream, ...)                                                               \
+    VP_MAKE_AREA(symbol, translated_2d(a, stream, sync, &res), __VA_ARGS__)
+#define VP_MAKE_AREA_3D(symbol, like, sync, stream, ...)                                                               \
+    VP_MAKE_AREA(symbol, translated_3d(a, stream, sync, &res), __VA_ARGS__)
 
 /* ---- a line of an array, which is a row ---- */
 
@@ -224,13 +228,10 @@ static bool translated_line(CUarray array, size_t offset, CUdeviceptr ptr, size_
     return translated_2d(to_array ? &to : &from, stream, true, res);
 }
 
-#define VP_MAKE_ARRAY(symbol, like, translated, ...)                                                                   \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        CUresult res;                                                                                                  \
-        if (vp_api_copies_matter() && translated)                                                                      \
-            return res;                                                                                                \
-        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
-    }
+#define VP_MAKE_FROM_ARRAY(symbol, like, sync, stream, ...)                                                            \
+    VP_MAKE_AREA(symbol, translated_line(b, c, a, d, false, stream, &res), __VA_ARGS__)
+#define VP_MAKE_TO_ARRAY(symbol, like, sync, stream, ...)                                                              \
+    VP_MAKE_AREA(symbol, translated_line(a, b, c, d, true, stream, &res), __VA_ARGS__)
 
 /* ---- copies that name a context for each end: they need nothing, but are to be known ---- */
 
@@ -248,7 +249,7 @@ static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync
     return vp_copy_translated(&copy, res);
 }
 
-#define VP_MAKE_PEER(symbol, like, spilled, ...)                                                                       \
+#define VP_MAKE_PEER(symbol, spilled, ...)                                                                             \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
         vp_api_copied_between();                                                                                       \
@@ -256,5 +257,9 @@ static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync
             return res;                                                                                                \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
+#define VP_MAKE_PEER_RANGE(symbol, like, sync, stream, ...)                                                            \
+    VP_MAKE_PEER(symbol, spilled_range(a, c, e, stream, sync, &res), __VA_ARGS__)
+#define VP_MAKE_PEER_AREA(symbol, like, sync, stream, ...)                                                             \
+    VP_MAKE_PEER(symbol, spilled_area(a, stream, sync, &res), __VA_ARGS__)
 
 VP_DOORS_COPY(VP_MAKE)

@@ -69,8 +69,8 @@ static CUstream legacy(CUstream stream) {
 
 #define VP_MAKE_ONE_RANGE(symbol, like, stream, ...)                                                                   \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        if (d && vp_api_copies_matter() && ranges_go_apart(&a, &b, &c, 1, stream))                                     \
-            return copy_ranges(&a, &b, &c, 1, reads_at_once(d, 1), NULL, stream);                                      \
+        if (d && vp_api_copies_matter() && ranges_go_apart(&a, &b, &c, 1, legacy(stream)))                             \
+            return copy_ranges(&a, &b, &c, 1, reads_at_once(d, 1), NULL, legacy(stream));                              \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 
@@ -163,8 +163,8 @@ static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, siz
 
 #define VP_MAKE_ONE_SLICE(symbol, like, stream, ...)                                                                   \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        if (a && !b && vp_api_copies_matter() && slices_go_apart(a, 1, stream))                                        \
-            return copy_slices(a, 1, NULL, stream);                                                                    \
+        if (a && !b && vp_api_copies_matter() && slices_go_apart(a, 1, legacy(stream)))                                \
+            return copy_slices(a, 1, NULL, legacy(stream));                                                            \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 

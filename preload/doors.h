@@ -4,29 +4,10 @@
  */
 #pragma once
 
-#include <cuda.h>
 #include <stdbool.h>
 #include "driver/younger.h"
 #include "process/process.h"
 #include "table.h"
-
-/* cuda.h gives these names to their newest variant by macro. Here a name is a symbol. */
-#undef cuCtxCreate
-#undef cuCtxDestroy
-#undef cuDevicePrimaryCtxRelease
-#undef cuDevicePrimaryCtxReset
-#undef cuGetProcAddress
-#undef cuGraphAddNode
-#undef cuGraphNodeSetParams
-#undef cuGraphInstantiate
-#undef cuIpcOpenMemHandle
-#undef cuMemcpy3DBatchAsync
-#undef cuMemcpyBatchAsync
-#undef cuStreamBatchMemOp
-#undef cuStreamBeginCapture
-#undef cuStreamDestroy
-#undef cuStreamWaitValue32
-#undef cuStreamWaitValue64
 
 /* Signatures that only the older variants have. */
 typedef CUresult vp_ctx_create_v2(CUcontext *context, unsigned int flags, CUdevice device);

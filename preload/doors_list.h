@@ -16,6 +16,22 @@
  */
 /* clang-format off */
 
+/* Functions by twos, whose second (_ptsz, _ptds) means the calling thread's own stream where the first means the legacy
+ * one. VP_AND_OWN: it calls the first, for `own` that parameter; `made` is, in parentheses, the first one's kind with
+ * what follows on that. VP_QUEUED: both are made alike, of the stream, which comes last. VP_AT_ONCE: so are copies that
+ * wait, and take none. VP_ALIKE: the stream does not matter. */
+#define VP_MADE(...) __VA_ARGS__
+#define VP_DOOR(X, ...) X(__VA_ARGS__)
+#define VP_AND_OWN(X, symbol, like, own, made, ...) \
+    VP_DOOR(X, symbol, like, VP_MADE made, __VA_ARGS__) X(symbol##_ptsz, symbol, OWN, own, __VA_ARGS__)
+#define VP_QUEUED(X, symbol, like, stream, made, ...) \
+    VP_DOOR(X, symbol, like, VP_MADE made, stream, __VA_ARGS__) \
+    VP_DOOR(X, symbol##_ptsz, like, VP_MADE made, vp_own(stream), __VA_ARGS__)
+#define VP_AT_ONCE(X, symbol, kind, ...) \
+    X(symbol, symbol, kind, true, CU_STREAM_LEGACY, __VA_ARGS__) \
+    X(symbol##_ptds, symbol, kind, true, CU_STREAM_PER_THREAD, __VA_ARGS__)
+#define VP_ALIKE(X, symbol, ...) X(symbol, __VA_ARGS__) X(symbol##_ptsz, __VA_ARGS__)
+
 /* Memory of the device at once; and that which is none of ours, but tried again when there was too little: memory.c. */
 #define VP_DOORS_MEMORY(X) \
     X(cuMemAlloc_v2, cuMemAlloc_v2, ALLOCATED, VP_PASSED_cuMemAlloc, b, vp_api_alloc(a, b), CUdeviceptr *, size_t) \
@@ -36,14 +52,13 @@
  * they would hand out and report is ours where we serve them. To ask from no pool is an error in CUDA, and a block of
  * the pool is none of a pool that can be exported: those stay with CUDA. */
 #define VP_DOORS_MEMPOOL(X) \
-    X(cuMemAllocAsync, cuMemAllocAsync, ALLOCATED, VP_PASSED_cuMemAllocAsync, b, vp_api_alloc_async(a, b, NULL, c), \
-      CUdeviceptr *, size_t, CUstream) \
-    X(cuMemAllocAsync_ptsz, cuMemAllocAsync, OWN, c, CUdeviceptr *, size_t, CUstream) \
-    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, ALLOCATED, VP_PASSED_cuMemAllocFromPoolAsync, c ? b : 0, \
-      c ? vp_api_alloc_async(a, b, c, d) : VP_NOT_OURS, CUdeviceptr *, size_t, CUmemoryPool, CUstream) \
-    X(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, OWN, d, CUdeviceptr *, size_t, CUmemoryPool, CUstream) \
-    X(cuMemFreeAsync, cuMemFreeAsync, FREED, VP_PASSED_cuMemFreeAsync, vp_api_free_async(a, b), CUdeviceptr, CUstream) \
-    X(cuMemFreeAsync_ptsz, cuMemFreeAsync, OWN, b, CUdeviceptr, CUstream) \
+    VP_AND_OWN(X, cuMemAllocAsync, cuMemAllocAsync, c, \
+      (ALLOCATED, VP_PASSED_cuMemAllocAsync, b, vp_api_alloc_async(a, b, NULL, c)), CUdeviceptr *, size_t, CUstream) \
+    VP_AND_OWN(X, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, d, \
+      (ALLOCATED, VP_PASSED_cuMemAllocFromPoolAsync, c ? b : 0, c ? vp_api_alloc_async(a, b, c, d) : VP_NOT_OURS), \
+      CUdeviceptr *, size_t, CUmemoryPool, CUstream) \
+    VP_AND_OWN(X, cuMemFreeAsync, cuMemFreeAsync, b, (FREED, VP_PASSED_cuMemFreeAsync, vp_api_free_async(a, b)), \
+      CUdeviceptr, CUstream) \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, THEN, (void)0, CUmemoryPool *, CUdevice) \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, THEN, (void)0, CUmemoryPool *, CUdevice) \
     X(cuDeviceSetMemPool, cuDeviceSetMemPool, THEN, vp_api_pool_set_current(a, b), CUdevice, CUmemoryPool) \
@@ -61,8 +76,8 @@
       const CUmemAccessDesc *, size_t) \
     X(cuMemPoolExportPointer, cuMemPoolExportPointer, SERVED, vp_api_owns(b) ? CUDA_ERROR_INVALID_VALUE : exported(), \
       CUmemPoolPtrExportData *, CUdeviceptr) \
-    X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, THEN, \
-      imported("memory pool imported"), CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long)
+    X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, THEN, imported("memory pool imported"), \
+      CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long)
 
 /* Handles of physical memory that the program makes itself: vmm.c. They are counted, so that the statistics can say
  * whose the device's memory is. A release is told before: after it another thread may be given the same handle. What the
@@ -137,45 +152,33 @@
       unsigned int, int) \
     X(cuStreamDestroy_v2, cuStreamDestroy_v2, FIRST, vp_api_stream_destroying(a), CUstream) \
     X(cuStreamDestroy, cuStreamDestroy_v2, SAME, CUstream) \
-    X(cuStreamSynchronize, cuStreamSynchronize, THEN, vp_api_synchronized(VP_WAITED_STREAM, a), CUstream) \
-    X(cuStreamSynchronize_ptsz, cuStreamSynchronize, OWN, a, CUstream) \
-    X(cuStreamBeginCapture, vp_stream_begin_capture_v1, CAPTURE, CUstream) \
-    X(cuStreamBeginCapture_ptsz, cuStreamBeginCapture, OWN, a, CUstream) \
-    X(cuStreamBeginCapture_v2, cuStreamBeginCapture_v2, CAPTURE, CUstream, CUstreamCaptureMode) \
-    X(cuStreamBeginCapture_v2_ptsz, cuStreamBeginCapture_v2, OWN, a, CUstream, CUstreamCaptureMode) \
-    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, CAPTURE, CUstream, CUgraph, const CUgraphNode *, \
-      const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
-    X(cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCaptureToGraph, OWN, a, CUstream, CUgraph, const CUgraphNode *, \
-      const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
-    X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, CAPTURE, CUstream, \
+    VP_AND_OWN(X, cuStreamSynchronize, cuStreamSynchronize, a, (THEN, vp_api_synchronized(VP_WAITED_STREAM, a)), \
+      CUstream) \
+    VP_AND_OWN(X, cuStreamBeginCapture, vp_stream_begin_capture_v1, a, (CAPTURE), CUstream) \
+    VP_AND_OWN(X, cuStreamBeginCapture_v2, cuStreamBeginCapture_v2, a, (CAPTURE), CUstream, CUstreamCaptureMode) \
+    VP_AND_OWN(X, cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, a, (CAPTURE), CUstream, CUgraph, \
+      const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
+    VP_AND_OWN(X, cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, a, (CAPTURE), CUstream, \
       CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void *) \
-    X(cuStreamBeginRecaptureToGraph_ptsz, cuStreamBeginRecaptureToGraph, OWN, a, CUstream, CUstreamCaptureMode, \
-      CUgraph, CUgraphRecaptureCallback, void *) \
-    X(cuStreamEndCapture, cuStreamEndCapture, BRACKETED, (void)0, vp_api_capture_ended(a), CUstream, CUgraph *) \
-    X(cuStreamEndCapture_ptsz, cuStreamEndCapture, OWN, a, CUstream, CUgraph *) \
-    X(cuStreamWaitValue32, cuStreamWaitValue32_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
-    X(cuStreamWaitValue32_ptsz, cuStreamWaitValue32, OWN, a, CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
-    X(cuStreamWaitValue32_v2, cuStreamWaitValue32_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
-    X(cuStreamWaitValue32_v2_ptsz, cuStreamWaitValue32_v2, OWN, a, CUstream, CUdeviceptr, cuuint32_t, unsigned int) \
-    X(cuStreamWaitValue64, cuStreamWaitValue64_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
-    X(cuStreamWaitValue64_ptsz, cuStreamWaitValue64, OWN, a, CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
-    X(cuStreamWaitValue64_v2, cuStreamWaitValue64_v2, FIRST, waits(), CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
-    X(cuStreamWaitValue64_v2_ptsz, cuStreamWaitValue64_v2, OWN, a, CUstream, CUdeviceptr, cuuint64_t, unsigned int) \
-    X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, FIRST, batch(b, c, d), CUstream, unsigned int, \
+    VP_AND_OWN(X, cuStreamEndCapture, cuStreamEndCapture, a, (BRACKETED, (void)0, vp_api_capture_ended(a)), CUstream, \
+      CUgraph *) \
+    VP_AND_OWN(X, cuStreamWaitValue32, cuStreamWaitValue32_v2, a, (FIRST, waits()), CUstream, CUdeviceptr, cuuint32_t, \
+      unsigned int) \
+    VP_AND_OWN(X, cuStreamWaitValue32_v2, cuStreamWaitValue32_v2, a, (FIRST, waits()), CUstream, CUdeviceptr, \
+      cuuint32_t, unsigned int) \
+    VP_AND_OWN(X, cuStreamWaitValue64, cuStreamWaitValue64_v2, a, (FIRST, waits()), CUstream, CUdeviceptr, cuuint64_t, \
+      unsigned int) \
+    VP_AND_OWN(X, cuStreamWaitValue64_v2, cuStreamWaitValue64_v2, a, (FIRST, waits()), CUstream, CUdeviceptr, \
+      cuuint64_t, unsigned int) \
+    VP_AND_OWN(X, cuStreamBatchMemOp, cuStreamBatchMemOp_v2, a, (FIRST, batch(b, c, d)), CUstream, unsigned int, \
       CUstreamBatchMemOpParams *, unsigned int) \
-    X(cuStreamBatchMemOp_ptsz, cuStreamBatchMemOp, OWN, a, CUstream, unsigned int, CUstreamBatchMemOpParams *, \
-      unsigned int) \
-    X(cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2, FIRST, batch(b, c, d), CUstream, unsigned int, \
+    VP_AND_OWN(X, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2, a, (FIRST, batch(b, c, d)), CUstream, unsigned int, \
       CUstreamBatchMemOpParams *, unsigned int) \
-    X(cuStreamBatchMemOp_v2_ptsz, cuStreamBatchMemOp_v2, OWN, a, CUstream, unsigned int, CUstreamBatchMemOpParams *, \
+    VP_AND_OWN(X, cuLaunchHostFunc, cuLaunchHostFunc, a, (FIRST, host_function(a)), CUstream, CUhostFn, void *) \
+    VP_AND_OWN(X, cuLaunchHostFunc_v2, cuLaunchHostFunc_v2, a, (FIRST, host_function(a)), CUstream, CUhostFn, void *, \
       unsigned int) \
-    X(cuLaunchHostFunc, cuLaunchHostFunc, FIRST, host_function(a), CUstream, CUhostFn, void *) \
-    X(cuLaunchHostFunc_ptsz, cuLaunchHostFunc, OWN, a, CUstream, CUhostFn, void *) \
-    X(cuLaunchHostFunc_v2, cuLaunchHostFunc_v2, FIRST, host_function(a), CUstream, CUhostFn, void *, unsigned int) \
-    X(cuLaunchHostFunc_v2_ptsz, cuLaunchHostFunc_v2, OWN, a, CUstream, CUhostFn, void *, unsigned int) \
-    X(cuStreamAddCallback, cuStreamAddCallback, FIRST, host_function(a), CUstream, CUstreamCallback, void *, \
-      unsigned int) \
-    X(cuStreamAddCallback_ptsz, cuStreamAddCallback, OWN, a, CUstream, CUstreamCallback, void *, unsigned int) \
+    VP_AND_OWN(X, cuStreamAddCallback, cuStreamAddCallback, a, (FIRST, host_function(a)), CUstream, CUstreamCallback, \
+      void *, unsigned int) \
     X(cuEventSynchronize, cuEventSynchronize, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUevent)
 
 /* Contexts, what they set aside, and their peers: context.c. */
@@ -235,14 +238,10 @@
     X(cuGraphInstantiate, vp_graph_instantiate_v2, TRIED, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t) \
     X(cuGraphInstantiate_v2, vp_graph_instantiate_v2, TRIED, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t) \
     X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, TRIED, CUgraphExec *, CUgraph, unsigned long long) \
-    X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
+    VP_ALIKE(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
       CUDA_GRAPH_INSTANTIATE_PARAMS *) \
-    X(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
-      CUDA_GRAPH_INSTANTIATE_PARAMS *) \
-    X(cuGraphUpload, cuGraphUpload, TRIED, CUgraphExec, CUstream) \
-    X(cuGraphUpload_ptsz, cuGraphUpload, OWN, b, CUgraphExec, CUstream) \
-    X(cuGraphLaunch, cuGraphLaunch, TRIED, CUgraphExec, CUstream) \
-    X(cuGraphLaunch_ptsz, cuGraphLaunch, OWN, b, CUgraphExec, CUstream) \
+    VP_AND_OWN(X, cuGraphUpload, cuGraphUpload, b, (TRIED), CUgraphExec, CUstream) \
+    VP_AND_OWN(X, cuGraphLaunch, cuGraphLaunch, b, (TRIED), CUgraphExec, CUstream) \
     X(cuGraphAddHostNode, cuGraphAddHostNode, THEN, vp_api_coupled("a host function in a graph"), CUgraphNode *, \
       CUgraph, const CUgraphNode *, size_t, const CUDA_HOST_NODE_PARAMS *) \
     X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, THEN, vp_api_coupled("a wait for a value in a graph"), \
@@ -253,102 +252,59 @@
       const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *) \
     X(cuGraphAddNode_v3, cuGraphAddNode_v2, NODE, f = open_node(f, &own), tie_node(f), CUgraphNode *, CUgraph, \
       const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *) \
-    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, NODE, e = open_copy(e, &f, &own), (void)0, CUgraphNode *, CUgraph, const CUgraphNode *, \
-      size_t, const CUDA_MEMCPY3D *, CUcontext) \
-    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, NODE, b = open_copy(b, NULL, &own), (void)0, CUgraphNode, \
-      const CUDA_MEMCPY3D *) \
-    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, NODE, c = open_copy(c, &d, &own), (void)0, CUgraphExec, \
-      CUgraphNode, const CUDA_MEMCPY3D *, CUcontext) \
-    X(cuGraphNodeSetParams, cuGraphNodeSetParams, NODE, b = open_node(b, &own), (void)0, CUgraphNode, CUgraphNodeParams *) \
+    X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, NODE, e = open_copy(e, &f, &own), (void)0, CUgraphNode *, CUgraph, \
+      const CUgraphNode *, size_t, const CUDA_MEMCPY3D *, CUcontext) \
+    X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, NODE, b = open_copy(b, NULL, &own), (void)0, \
+      CUgraphNode, const CUDA_MEMCPY3D *) \
+    X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, NODE, c = open_copy(c, &d, &own), (void)0, \
+      CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D *, CUcontext) \
+    X(cuGraphNodeSetParams, cuGraphNodeSetParams, NODE, b = open_node(b, &own), (void)0, CUgraphNode, \
+      CUgraphNodeParams *) \
     X(cuGraphNodeSetParams_v2, cuGraphNodeSetParams, NODE, b = open_node(b, &own), (void)0, CUgraphNode, \
       CUgraphNodeParams *) \
-    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, NODE, c = open_node(c, &own), (void)0, CUgraphExec, CUgraphNode, \
-      CUgraphNodeParams *)
+    X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, NODE, c = open_node(c, &own), (void)0, CUgraphExec, \
+      CUgraphNode, CUgraphNodeParams *)
 
 /* Copies, which may have to go another way between devices that cannot reach each other: copy.c. */
 #define VP_DOORS_COPY(X) \
-    X(cuMemcpy, cuMemcpy, RANGE, CU_STREAM_LEGACY, true, CUdeviceptr, CUdeviceptr, size_t) \
-    X(cuMemcpy_ptds, cuMemcpy, RANGE, CU_STREAM_PER_THREAD, true, CUdeviceptr, CUdeviceptr, size_t) \
-    X(cuMemcpyAsync, cuMemcpyAsync, RANGE, d, false, CUdeviceptr, CUdeviceptr, size_t, CUstream) \
-    X(cuMemcpyAsync_ptsz, cuMemcpyAsync, RANGE, vp_own(d), false, CUdeviceptr, CUdeviceptr, size_t, CUstream) \
-    X(cuMemcpyDtoD_v2, cuMemcpyDtoD_v2, RANGE, CU_STREAM_LEGACY, true, CUdeviceptr, CUdeviceptr, size_t) \
-    X(cuMemcpyDtoD_v2_ptds, cuMemcpyDtoD_v2, RANGE, CU_STREAM_PER_THREAD, true, CUdeviceptr, CUdeviceptr, size_t) \
-    X(cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2, RANGE, d, false, CUdeviceptr, CUdeviceptr, size_t, CUstream) \
-    X(cuMemcpyDtoDAsync_v2_ptsz, cuMemcpyDtoDAsync_v2, RANGE, vp_own(d), false, CUdeviceptr, CUdeviceptr, size_t, \
+    VP_AT_ONCE(X, cuMemcpy, RANGE, CUdeviceptr, CUdeviceptr, size_t) \
+    VP_QUEUED(X, cuMemcpyAsync, cuMemcpyAsync, d, (RANGE, false), CUdeviceptr, CUdeviceptr, size_t, CUstream) \
+    VP_AT_ONCE(X, cuMemcpyDtoD_v2, RANGE, CUdeviceptr, CUdeviceptr, size_t) \
+    VP_QUEUED(X, cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2, d, (RANGE, false), CUdeviceptr, CUdeviceptr, size_t, \
       CUstream) \
-    X(cuMemcpyHtoD_v2, cuMemcpyHtoD_v2, RANGE, CU_STREAM_LEGACY, true, CUdeviceptr, const void *, size_t) \
-    X(cuMemcpyHtoD_v2_ptds, cuMemcpyHtoD_v2, RANGE, CU_STREAM_PER_THREAD, true, CUdeviceptr, const void *, size_t) \
-    X(cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2, RANGE, d, false, CUdeviceptr, const void *, size_t, CUstream) \
-    X(cuMemcpyHtoDAsync_v2_ptsz, cuMemcpyHtoDAsync_v2, RANGE, vp_own(d), false, CUdeviceptr, const void *, size_t, \
+    VP_AT_ONCE(X, cuMemcpyHtoD_v2, RANGE, CUdeviceptr, const void *, size_t) \
+    VP_QUEUED(X, cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2, d, (RANGE, false), CUdeviceptr, const void *, size_t, \
       CUstream) \
-    X(cuMemcpyDtoH_v2, cuMemcpyDtoH_v2, RANGE, CU_STREAM_LEGACY, true, void *, CUdeviceptr, size_t) \
-    X(cuMemcpyDtoH_v2_ptds, cuMemcpyDtoH_v2, RANGE, CU_STREAM_PER_THREAD, true, void *, CUdeviceptr, size_t) \
-    X(cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2, RANGE, d, false, void *, CUdeviceptr, size_t, CUstream) \
-    X(cuMemcpyDtoHAsync_v2_ptsz, cuMemcpyDtoHAsync_v2, RANGE, vp_own(d), false, void *, CUdeviceptr, size_t, CUstream) \
-    X(cuMemcpy2D_v2, cuMemcpy2D_v2, AREA, translated_2d, CU_STREAM_LEGACY, true, const CUDA_MEMCPY2D *) \
-    X(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2, AREA, translated_2d, CU_STREAM_PER_THREAD, true, const CUDA_MEMCPY2D *) \
-    X(cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2, AREA, translated_2d, CU_STREAM_LEGACY, true, \
-      const CUDA_MEMCPY2D *) \
-    X(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2DUnaligned_v2, AREA, translated_2d, CU_STREAM_PER_THREAD, true, \
-      const CUDA_MEMCPY2D *) \
-    X(cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2, AREA, translated_2d, b, false, const CUDA_MEMCPY2D *, CUstream) \
-    X(cuMemcpy2DAsync_v2_ptsz, cuMemcpy2DAsync_v2, AREA, translated_2d, vp_own(b), false, const CUDA_MEMCPY2D *, \
-      CUstream) \
-    X(cuMemcpy3D_v2, cuMemcpy3D_v2, AREA, translated_3d, CU_STREAM_LEGACY, true, const CUDA_MEMCPY3D *) \
-    X(cuMemcpy3D_v2_ptds, cuMemcpy3D_v2, AREA, translated_3d, CU_STREAM_PER_THREAD, true, const CUDA_MEMCPY3D *) \
-    X(cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2, AREA, translated_3d, b, false, const CUDA_MEMCPY3D *, CUstream) \
-    X(cuMemcpy3DAsync_v2_ptsz, cuMemcpy3DAsync_v2, AREA, translated_3d, vp_own(b), false, const CUDA_MEMCPY3D *, \
-      CUstream) \
-    X(cuMemcpyAtoD_v2, cuMemcpyAtoD_v2, ARRAY, translated_line(b, c, a, d, false, CU_STREAM_LEGACY, &res), CUdeviceptr, CUarray, \
-      size_t, size_t) \
-    X(cuMemcpyAtoD_v2_ptds, cuMemcpyAtoD_v2, ARRAY, translated_line(b, c, a, d, false, CU_STREAM_PER_THREAD, &res), CUdeviceptr, \
-      CUarray, size_t, size_t) \
-    X(cuMemcpyDtoA_v2, cuMemcpyDtoA_v2, ARRAY, translated_line(a, b, c, d, true, CU_STREAM_LEGACY, &res), CUarray, size_t, \
-      CUdeviceptr, size_t) \
-    X(cuMemcpyDtoA_v2_ptds, cuMemcpyDtoA_v2, ARRAY, translated_line(a, b, c, d, true, CU_STREAM_PER_THREAD, &res), CUarray, size_t, \
-      CUdeviceptr, size_t) \
-    X(cuMemcpyPeer, cuMemcpyPeer, PEER, spilled_range(a, c, e, CU_STREAM_LEGACY, true, &res), CUdeviceptr, CUcontext, \
-      CUdeviceptr, CUcontext, size_t) \
-    X(cuMemcpyPeer_ptds, cuMemcpyPeer, PEER, spilled_range(a, c, e, CU_STREAM_PER_THREAD, true, &res), CUdeviceptr, \
-      CUcontext, CUdeviceptr, CUcontext, size_t) \
-    X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, PEER, spilled_range(a, c, e, f, false, &res), CUdeviceptr, CUcontext, \
-      CUdeviceptr, CUcontext, size_t, CUstream) \
-    X(cuMemcpyPeerAsync_ptsz, cuMemcpyPeerAsync, PEER, spilled_range(a, c, e, vp_own(f), false, &res), CUdeviceptr, \
-      CUcontext, CUdeviceptr, CUcontext, size_t, CUstream) \
-    X(cuMemcpy3DPeer, cuMemcpy3DPeer, PEER, spilled_area(a, CU_STREAM_LEGACY, true, &res), const CUDA_MEMCPY3D_PEER *) \
-    X(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer, PEER, spilled_area(a, CU_STREAM_PER_THREAD, true, &res), \
-      const CUDA_MEMCPY3D_PEER *) \
-    X(cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, PEER, spilled_area(a, b, false, &res), const CUDA_MEMCPY3D_PEER *, \
-      CUstream) \
-    X(cuMemcpy3DPeerAsync_ptsz, cuMemcpy3DPeerAsync, PEER, spilled_area(a, vp_own(b), false, &res), \
-      const CUDA_MEMCPY3D_PEER *, CUstream)
+    VP_AT_ONCE(X, cuMemcpyDtoH_v2, RANGE, void *, CUdeviceptr, size_t) \
+    VP_QUEUED(X, cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2, d, (RANGE, false), void *, CUdeviceptr, size_t, CUstream) \
+    VP_AT_ONCE(X, cuMemcpy2D_v2, AREA_2D, const CUDA_MEMCPY2D *) \
+    VP_AT_ONCE(X, cuMemcpy2DUnaligned_v2, AREA_2D, const CUDA_MEMCPY2D *) \
+    VP_QUEUED(X, cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2, b, (AREA_2D, false), const CUDA_MEMCPY2D *, CUstream) \
+    VP_AT_ONCE(X, cuMemcpy3D_v2, AREA_3D, const CUDA_MEMCPY3D *) \
+    VP_QUEUED(X, cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2, b, (AREA_3D, false), const CUDA_MEMCPY3D *, CUstream) \
+    VP_AT_ONCE(X, cuMemcpyAtoD_v2, FROM_ARRAY, CUdeviceptr, CUarray, size_t, size_t) \
+    VP_AT_ONCE(X, cuMemcpyDtoA_v2, TO_ARRAY, CUarray, size_t, CUdeviceptr, size_t) \
+    VP_AT_ONCE(X, cuMemcpyPeer, PEER_RANGE, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t) \
+    VP_QUEUED(X, cuMemcpyPeerAsync, cuMemcpyPeerAsync, f, (PEER_RANGE, false), CUdeviceptr, CUcontext, CUdeviceptr, \
+      CUcontext, size_t, CUstream) \
+    VP_AT_ONCE(X, cuMemcpy3DPeer, PEER_AREA, const CUDA_MEMCPY3D_PEER *) \
+    VP_QUEUED(X, cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, b, (PEER_AREA, false), const CUDA_MEMCPY3D_PEER *, \
+      CUstream)
 
 /* Copies with attributes, alone and many at once, which go one by one where some have to go another way: copy_batch.c. */
 #define VP_DOORS_BATCH(X) \
-    X(cuMemcpyBatchAsync, vp_memcpy_batch_v1, BATCH, e, g, h, i, CUdeviceptr *, CUdeviceptr *, size_t *, \
+    VP_QUEUED(X, cuMemcpyBatchAsync, vp_memcpy_batch_v1, i, (BATCH, e, g, h), CUdeviceptr *, CUdeviceptr *, size_t *, \
       size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
-    X(cuMemcpyBatchAsync_ptsz, vp_memcpy_batch_v1, BATCH, e, g, h, vp_own(i), CUdeviceptr *, CUdeviceptr *, size_t *, \
-      size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
-    X(cuMemcpyBatchAsync_v2, vp_memcpy_batch_v2, BATCH, e, g, NULL, h, CUdeviceptr *, CUdeviceptr *, \
+    VP_QUEUED(X, cuMemcpyBatchAsync_v2, vp_memcpy_batch_v2, h, (BATCH, e, g, NULL), CUdeviceptr *, CUdeviceptr *, \
       size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, CUstream) \
-    X(cuMemcpyBatchAsync_v2_ptsz, vp_memcpy_batch_v2, BATCH, e, g, NULL, vp_own(h), CUdeviceptr *, \
-      CUdeviceptr *, size_t *, size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, CUstream) \
-    X(cuMemcpy3DBatchAsync, vp_memcpy_slices_v1, SLICES, c, e, size_t, struct CUDA_MEMCPY3D_BATCH_OP_st *, size_t *, \
-      unsigned long long, CUstream) \
-    X(cuMemcpy3DBatchAsync_ptsz, vp_memcpy_slices_v1, SLICES, c, vp_own(e), size_t, \
+    VP_QUEUED(X, cuMemcpy3DBatchAsync, vp_memcpy_slices_v1, e, (SLICES, c), size_t, \
       struct CUDA_MEMCPY3D_BATCH_OP_st *, size_t *, unsigned long long, CUstream) \
-    X(cuMemcpy3DBatchAsync_v2, vp_memcpy_slices_v2, SLICES, NULL, d, size_t, struct CUDA_MEMCPY3D_BATCH_OP_st *, \
-      unsigned long long, CUstream) \
-    X(cuMemcpy3DBatchAsync_v2_ptsz, vp_memcpy_slices_v2, SLICES, NULL, vp_own(d), size_t, \
+    VP_QUEUED(X, cuMemcpy3DBatchAsync_v2, vp_memcpy_slices_v2, d, (SLICES, NULL), size_t, \
       struct CUDA_MEMCPY3D_BATCH_OP_st *, unsigned long long, CUstream) \
-    X(cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync, ONE_RANGE, legacy(e), CUdeviceptr, \
-      CUdeviceptr, size_t, struct CUmemcpyAttributes_st *, CUstream) \
-    X(cuMemcpyWithAttributesAsync_ptsz, cuMemcpyWithAttributesAsync, ONE_RANGE, vp_own(e), CUdeviceptr, CUdeviceptr, \
+    VP_QUEUED(X, cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync, e, (ONE_RANGE), CUdeviceptr, CUdeviceptr, \
       size_t, struct CUmemcpyAttributes_st *, CUstream) \
-    X(cuMemcpy3DWithAttributesAsync, cuMemcpy3DWithAttributesAsync, ONE_SLICE, legacy(c), struct CUDA_MEMCPY3D_BATCH_OP_st *, \
-      unsigned long long, CUstream) \
-    X(cuMemcpy3DWithAttributesAsync_ptsz, cuMemcpy3DWithAttributesAsync, ONE_SLICE, vp_own(c), struct CUDA_MEMCPY3D_BATCH_OP_st *, \
-      unsigned long long, CUstream)
+    VP_QUEUED(X, cuMemcpy3DWithAttributesAsync, cuMemcpy3DWithAttributesAsync, c, (ONE_SLICE), \
+      struct CUDA_MEMCPY3D_BATCH_OP_st *, unsigned long long, CUstream)
 
 /* The driver's own resolver, in both versions: lookup.c. */
 #define VP_DOORS_RESOLVER(X) \
@@ -402,13 +358,9 @@
     X(cudaFreeAsync_ptsz, cudaFreeAsync, FREES, a && free_async(a, vp_own(b)), void *, cudaStream_t) \
     X(cudaMemGetInfo, cudaMemGetInfo, FREES, false, size_t *, size_t *) \
     X(cudaPointerGetAttributes, cudaPointerGetAttributes, FREES, false, struct cudaPointerAttributes *, const void *) \
-    X(cudaGetDriverEntryPoint, cudaGetDriverEntryPoint, RESOLVES, const char *, void **, unsigned long long, \
+    VP_ALIKE(X, cudaGetDriverEntryPoint, cudaGetDriverEntryPoint, RESOLVES, const char *, void **, unsigned long long, \
       enum cudaDriverEntryPointQueryResult *) \
-    X(cudaGetDriverEntryPoint_ptsz, cudaGetDriverEntryPoint, RESOLVES, const char *, void **, unsigned long long, \
-      enum cudaDriverEntryPointQueryResult *) \
-    X(cudaGetDriverEntryPointByVersion, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \
-      unsigned int, unsigned long long, enum cudaDriverEntryPointQueryResult *) \
-    X(cudaGetDriverEntryPointByVersion_ptsz, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \
+    VP_ALIKE(X, cudaGetDriverEntryPointByVersion, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \
       unsigned int, unsigned long long, enum cudaDriverEntryPointQueryResult *)
 
 /* X(symbol, ranks, ...): functions of libnccl that make a communicator of as many ranks, or (0) register memory with one:

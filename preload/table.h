@@ -4,7 +4,26 @@
  */
 #pragma once
 
+#include <cuda.h>
 #include "doors_list.h"
+
+/* cuda.h gives these names to their newest variant by macro. Here a name is a symbol. */
+#undef cuCtxCreate
+#undef cuCtxDestroy
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuGetProcAddress
+#undef cuGraphAddNode
+#undef cuGraphNodeSetParams
+#undef cuGraphInstantiate
+#undef cuIpcOpenMemHandle
+#undef cuMemcpy3DBatchAsync
+#undef cuMemcpyBatchAsync
+#undef cuStreamBatchMemOp
+#undef cuStreamBeginCapture
+#undef cuStreamDestroy
+#undef cuStreamWaitValue32
+#undef cuStreamWaitValue64
 
 enum vp_door {
 #define VP_DOOR_ENUM(symbol, ...) VP_DOOR_##symbol,

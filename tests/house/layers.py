@@ -31,7 +31,7 @@ LEVEL = {folder: len(LAYERS) - i for i, folders in enumerate(LAYERS) for folder 
 PROVIDED = {"vp_policies", "vp_watch", "vp_door_table"}
 
 # What the preloaded library exports under names of the system's and CUDA's. Who calls these below means the system.
-DOORS = set(re.findall(r"^    X\((\w+)", (ROOT / "preload/doors_list.h").read_text(), re.M))
+DOORS = set(re.findall(r"^    (?:X\(|VP_\w+\(X, )(\w+)", (ROOT / "preload/doors_list.h").read_text(), re.M))
 
 
 def folder_of(path):
