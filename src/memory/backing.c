@@ -15,7 +15,6 @@ int vp_backing_take(struct vp_memory *mem, const struct vp_mapping *m) {
     assert(r->state == VP_FREE && m == m->chunk->current && r->space->zone == VP_ZONE_BARE);
     r = vp_region_take(mem, r, m->addr, m->addr + m->chunk->size);
     r->state = VP_BACKED;
-    r->index = NULL;
     return 0;
 }
 
@@ -27,7 +26,6 @@ int vp_backing_drop(struct vp_memory *mem, const struct vp_mapping *m, struct vp
     assert(r->state == VP_BACKED && r->addr == m->addr && r->size == m->chunk->size);
     /* One that sleeps is nobody's until it wakes. */
     r->state = m->chunk->asleep ? VP_RETIRED : VP_FREE;
-    r->index = NULL;
     vp_region_one_piece(mem, r, fence, ++mem->age);
     vp_region_join(mem, r);
     return 0;
@@ -39,11 +37,7 @@ int vp_backing_retire(struct vp_memory *mem, const struct vp_mapping *m, struct 
         err = vp_backing_drop(mem, m, fence);
     if (err)
         return err;
-    struct vp_region *r = vp_region_carve(mem, m->addr, m->addr + m->chunk->size);
-    vp_region_unfile(r);
-    r->state = VP_RETIRED;
-    r->index = NULL;
-    vp_region_join(mem, r);
+    vp_region_join(mem, vp_region_turn(mem, m->addr, m->addr + m->chunk->size, VP_RETIRED));
     mem->exports_changed = true;
     return 0;
 }

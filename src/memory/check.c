@@ -94,6 +94,8 @@ static void check_region(struct walk *w, const struct vp_region *r) {
     if (page->first != r && (!prev || vp_space_granule(w->mem, r->space, prev->addr) != page))
         breach(w, "a page's first region is the first", r);
     check_mapped(w, r);
+    if (r->state != VP_LIVE && r->state != VP_FREE && r->state != VP_HOLE && r->index)
+        breach(w, "what is neither free nor a hole is in no index", r);
     switch (r->state) {
     case VP_LIVE:
         w->live++;

@@ -6,24 +6,24 @@
 
 #include <errno.h>
 
-static int attribute(const struct vp_memory *mem, CUdevice_attribute which) {
+int vp_memory_attribute(const struct vp_memory *mem, CUdevice_attribute which) {
     int value = 0;
     return mem->drv->cuDeviceGetAttribute(&value, which, mem->device) ? 0 : value;
 }
 
 int vp_memory_init(struct vp_memory *mem) {
     mem->peers &= ~(UINT64_C(1) << mem->device);
-    if (!attribute(mem, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+    if (!vp_memory_attribute(mem, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
         return -EOPNOTSUPP;
     mem->prop = (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = mem->device}};
-    if (attribute(mem, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+    if (vp_memory_attribute(mem, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
         mem->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (attribute(mem, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)) {
+    if (vp_memory_attribute(mem, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)) {
         mem->prop.allocFlags.gpuDirectRDMACapable = mem->rdma;
         mem->no_rdma = !mem->rdma;
     }
-    if ((mem->engine = attribute(mem, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)))
+    if ((mem->engine = vp_memory_attribute(mem, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK)))
         mem->prop.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
     if (mem->drv->cuMemGetAllocationGranularity(&mem->granularity, &mem->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
         !mem->granularity || mem->granularity & (mem->granularity - 1))

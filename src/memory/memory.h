@@ -85,7 +85,7 @@ struct vp_region {
                 struct vp_piece *pieces;
                 uint64_t filed; /* hole: number among all that were filed */
             };
-            struct vp_index *index;
+            struct vp_index *index; /* free and hole: that it is filed in; else NULL */
             union {
                 RB_ENTRY(vp_region) by_size;
                 struct {
@@ -300,6 +300,8 @@ static inline bool vp_is_aligned(size_t n, size_t to) {
     return !(n & (to - 1));
 }
 
+/* What the driver says of the device; 0: it does not. */
+int vp_memory_attribute(const struct vp_memory *mem, CUdevice_attribute which);
 /* Begins with nothing: no addresses and no chunks. 0, -EOPNOTSUPP (the device cannot) or -ENOMEM. */
 int vp_memory_init(struct vp_memory *mem) __attribute__((cold));
 /* Frees our memory; with `driver`, also unmaps, releases and gives back everything at the driver. */

@@ -380,6 +380,13 @@ struct vp_region *vp_region_carve(struct vp_memory *mem, CUdeviceptr addr, CUdev
     return r;
 }
 
+struct vp_region *vp_region_turn(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, enum vp_region_state state) {
+    struct vp_region *r = vp_region_carve(mem, addr, end);
+    vp_region_unfile(r);
+    r->state = state;
+    return r;
+}
+
 static void absorb(struct vp_memory *mem, struct vp_region *left, struct vp_region *right) {
     vp_region_unfile(right);
     if (vp_region_has_pieces(left)) {

@@ -49,6 +49,8 @@ struct vp_region *vp_region_next(const struct vp_region *r);
 struct vp_region *vp_region_prev(const struct vp_region *r);
 /* The region that is exactly [addr, end), cut out of the one region that holds it. */
 struct vp_region *vp_region_carve(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
+/* The same, in no index, and in another state: not of a live one. Pieces stay. */
+struct vp_region *vp_region_turn(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, enum vp_region_state state);
 /* The same of a free region, to go live: it comes back in no index and without pieces. */
 struct vp_region *vp_region_take(struct vp_memory *mem, struct vp_region *r, CUdeviceptr addr, CUdeviceptr end);
 /* Unites `r` with neighbours of the same state (not live) and files it; returns the united region. */

@@ -41,7 +41,6 @@ void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to) {
     vp_region_clear_pieces(mem, here);
     here->state = here->state == VP_BUILDING ? VP_BUILDING : VP_FREE;
     here->pieces = pieces;
-    here->index = NULL;
     mem->away -= chunk->current != chunk->home;
     if (chunk->current != chunk->home)
         vp_list_append(&mem->zombies, &chunk->current->zombie);
@@ -118,11 +117,8 @@ int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUd
     int err = map_chunks(mem, chunks, n, addr, &maps);
     if (err)
         return err;
-    struct vp_region *r = vp_region_carve(mem, addr, addr + size);
-    assert(r->state == VP_HOLE);
-    vp_region_unfile(r);
-    r->state = VP_ZOMBIE;
-    r->index = NULL;
+    assert(vp_region_at(mem, addr)->state == VP_HOLE);
+    struct vp_region *r = vp_region_turn(mem, addr, addr + size, VP_ZOMBIE);
     vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
     vp_region_join(mem, r);
     make_current(mem, maps, n);
@@ -134,13 +130,10 @@ int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bo
     int err = vp_space_reserve(mem, 4);
     if (err)
         return err;
-    struct vp_region *r = vp_region_carve(mem, addr, end);
-    assert(r->state == VP_HOLE);
-    vp_region_unfile(r);
-    r->state = VP_BUILDING;
+    assert(vp_region_at(mem, addr)->state == VP_HOLE);
+    struct vp_region *r = vp_region_turn(mem, addr, end, VP_BUILDING);
     r->planned = planned;
     r->pieces = NULL;
-    r->index = NULL;
     return 0;
 }
 
@@ -193,7 +186,6 @@ int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m) {
     vp_region_unfile(r);
     vp_region_clear_pieces(mem, r);
     r->state = VP_HOLE;
-    r->index = NULL;
     vp_region_join(mem, r);
     return 0;
 }

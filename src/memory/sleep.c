@@ -27,13 +27,8 @@ static void turn(struct vp_memory *mem, const struct vp_chunk *chunk, enum vp_re
     while (at < end) {
         struct vp_region *r = vp_region_at(mem, at);
         CUdeviceptr stop = vp_region_end(r) < end ? vp_region_end(r) : end;
-        if (r->state == from) {
-            r = vp_region_carve(mem, at, stop);
-            vp_region_unfile(r);
-            r->state = to;
-            r->index = NULL;
-            vp_region_join(mem, r);
-        }
+        if (r->state == from)
+            vp_region_join(mem, vp_region_turn(mem, at, stop, to));
         at = stop;
     }
 }

@@ -2,19 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/spill.h"
 
-static int attribute(const struct vp_memory *mem, CUdevice_attribute which) {
-    int value = 0;
-    return mem->drv->cuDeviceGetAttribute(&value, which, mem->device) ? 0 : value;
-}
-
 bool vp_spill_possible(struct vp_memory *mem) {
     size_t granularity = 0;
     if (mem->host_prop.type)
         return true;
-    if (!attribute(mem, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
+    if (!vp_memory_attribute(mem, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
         return false;
     /* The node next to the device. Without any there is one, and its number is 0. */
-    const int node = attribute(mem, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+    const int node = vp_memory_attribute(mem, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
     const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node > 0 ? node : 0},
@@ -69,10 +64,6 @@ CUdeviceptr vp_spill_release(struct vp_memory *mem, struct vp_region *block) {
 }
 
 void vp_spill_retire(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end) {
-    struct vp_region *r = vp_region_carve(mem, addr, end);
-    assert(r->state == VP_FREE);
-    vp_region_unfile(r);
-    r->state = VP_RETIRED;
-    r->index = NULL;
-    vp_region_join(mem, r);
+    assert(vp_region_at(mem, addr)->state == VP_FREE);
+    vp_region_join(mem, vp_region_turn(mem, addr, end, VP_RETIRED));
 }
