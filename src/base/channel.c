@@ -3,6 +3,7 @@
 #include "base/channel.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,14 +38,6 @@ static void be_patient(int fd) {
     struct timeval patience = {.tv_sec = PATIENCE_S};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-}
-
-/* The descriptor; or, closed, what was wrong with it. */
-static int kept_unless(int err, int fd) {
-    if (!err)
-        return fd;
-    close(fd);
-    return err;
 }
 
 bool vp_channel_trusts(uid_t peer) {
@@ -85,7 +78,7 @@ int vp_channel_listen(struct vp_channel_name *name, bool files) {
         name->in_file = true;
         err = try_listen(fd, name);
     }
-    return kept_unless(err, fd);
+    return vp_descriptor_unless(err, fd);
 }
 
 int vp_channel_listen_again(const struct vp_channel_name *name) {
@@ -93,7 +86,7 @@ int vp_channel_listen_again(const struct vp_channel_name *name) {
     if (fd < 0)
         return -errno;
     vp_channel_unlink(name);
-    return kept_unless(try_listen(fd, name), fd);
+    return vp_descriptor_unless(try_listen(fd, name), fd);
 }
 
 void vp_channel_unlink(const struct vp_channel_name *name) {
@@ -111,7 +104,7 @@ int vp_channel_accept(int listener) {
     if (fd < 0)
         return -errno;
     be_patient(fd);
-    return kept_unless(trusted(fd), fd);
+    return vp_descriptor_unless(trusted(fd), fd);
 }
 
 int vp_channel_connect(const struct vp_channel_name *name) {
@@ -122,7 +115,7 @@ int vp_channel_connect(const struct vp_channel_name *name) {
         return -errno;
     be_patient(fd);
     int err = TEMP_FAILURE_RETRY(connect(fd, (struct sockaddr *)&address, size)) < 0 ? -errno : trusted(fd);
-    return kept_unless(err, fd);
+    return vp_descriptor_unless(err, fd);
 }
 
 /* Room for the descriptors of one message. */

@@ -14,6 +14,13 @@ struct vp_descriptor vp_descriptor_of(int fd) {
     return (struct vp_descriptor){.fd = fd, .dev = about.st_dev, .ino = about.st_ino};
 }
 
+int vp_descriptor_unless(int err, int fd) {
+    if (!err)
+        return fd;
+    close(fd);
+    return err;
+}
+
 bool vp_descriptor_is_ours(const struct vp_descriptor *descriptor) {
     struct stat about;
     return descriptor->fd >= 0 && !fstat(descriptor->fd, &about) && about.st_dev == descriptor->dev &&

@@ -17,6 +17,9 @@ struct vp_descriptor {
 /* Remembers what is behind `fd`, which is open. */
 struct vp_descriptor vp_descriptor_of(int fd);
 
+/* `fd`; or, with that closed, what was wrong with it. */
+int vp_descriptor_unless(int err, int fd);
+
 /* Is it still behind that number? Another thread may close it at any time. */
 bool vp_descriptor_is_ours(const struct vp_descriptor *descriptor);
 

@@ -128,9 +128,7 @@ int vp_output_open(const char *path, int flags) {
     int err = check(fd, path);
     if (!err && flags & O_TRUNC && ftruncate(fd, 0) < 0 && errno != EINVAL)
         err = -errno;
-    if (err)
-        close(fd);
-    return err ? err : fd;
+    return vp_descriptor_unless(err, fd);
 }
 
 int vp_output_beside(const char *path, const char *ending, unsigned mode, char *name, size_t room) {

@@ -3,6 +3,7 @@
 #include "process/carrier.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/host_memory.h"
 #include "base/os_memory.h"
 #include "base/output.h"
@@ -165,10 +166,7 @@ static int make_file(const char *file, size_t bytes) {
     if (fd < 0)
         return -errno;
     unlink(file);
-    int err = vp_output_reserve(fd, 0, bytes);
-    if (err)
-        close(fd);
-    return err ? err : fd;
+    return vp_descriptor_unless(vp_output_reserve(fd, 0, bytes), fd);
 }
 
 int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file) {

@@ -242,9 +242,7 @@ static int open_alone(const char *path) {
         err = -ENODEV;
     else if (!(err = lock_file(fd)) && ftruncate(fd, 0) < 0)
         err = -errno;
-    if (err)
-        close(fd);
-    return err ? err : fd;
+    return vp_descriptor_unless(err, fd);
 }
 
 static size_t work_size(void) {
