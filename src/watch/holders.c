@@ -27,22 +27,6 @@ struct frame {
     uint32_t module;
 };
 
-static struct frame frame_of(uint32_t number) {
-    const char *text = vp_frame_label(number), *colon;
-    struct frame f = {.kind = vp_frame_kind(number), .file = text};
-    if (f.kind == VP_FRAME_PYTHON && (colon = strchr(text, ':'))) {
-        const char *name = colon + 1, *end = strchr(name, ':');
-        f.place = strtoul(text, NULL, 10);
-        snprintf(f.function, sizeof f.function, "%.*s", end ? (int)(end - name) : 0, name);
-        f.file = end ? end + 1 : name;
-    } else if (f.kind == VP_FRAME_NATIVE && (colon = strchr(text, ':'))) {
-        f.module = (uint32_t)strtoul(text, NULL, 10);
-        f.place = strtoul(colon + 1, NULL, 16);
-        f.file = vp_module_path(f.module);
-    }
-    return f;
-}
-
 static const char *last_part(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -60,17 +44,34 @@ static void name_function(struct frame *f) {
     snprintf(f->function, sizeof f->function, "%s", info.dli_sname);
 }
 
+/* With `named`, of native code with the function's name, too. */
+static struct frame frame_of(uint32_t number, bool named) {
+    const char *text = vp_frame_label(number), *colon;
+    struct frame f = {.kind = vp_frame_kind(number), .file = text};
+    if (f.kind == VP_FRAME_PYTHON && (colon = strchr(text, ':'))) {
+        const char *name = colon + 1, *end = strchr(name, ':');
+        f.place = strtoul(text, NULL, 10);
+        snprintf(f.function, sizeof f.function, "%.*s", end ? (int)(end - name) : 0, name);
+        f.file = end ? end + 1 : name;
+    } else if (f.kind == VP_FRAME_NATIVE && (colon = strchr(text, ':'))) {
+        f.module = (uint32_t)strtoul(text, NULL, 10);
+        f.place = strtoul(colon + 1, NULL, 16);
+        f.file = vp_module_path(f.module);
+        if (named)
+            name_function(&f);
+    }
+    return f;
+}
+
 /* ---- JSON ---- */
 
-/* With its number, and of native code with the function's name, too. */
+/* With its number, and named. */
 static void json_frame(struct vp_json *j, uint32_t number, bool numbered, bool named) {
-    struct frame f = frame_of(number);
+    struct frame f = frame_of(number, named);
     char address[24];
     vp_json_begin_row(j, NULL);
     if (numbered)
         vp_json_u64(j, "frame", number);
-    if (named && f.kind == VP_FRAME_NATIVE)
-        name_function(&f);
     if (f.kind == VP_FRAME_NATIVE && *f.function)
         vp_json_string(j, "function", f.function);
     if (f.kind == VP_FRAME_PYTHON) {
@@ -170,9 +171,7 @@ void vp_holders_answer(struct vp_shared_stats *page, const char *file) {
 /* ---- text ---- */
 
 static void say_frame(struct vp_text *t, const char *indent, uint32_t number) {
-    struct frame f = frame_of(number);
-    if (f.kind == VP_FRAME_NATIVE)
-        name_function(&f);
+    struct frame f = frame_of(number, true);
     vp_say(t, "%s               ", indent);
     if (f.kind == VP_FRAME_PYTHON)
         vp_say_line(t, "%.80s (%.200s:%lu)", f.function, f.file, f.place);
@@ -218,9 +217,7 @@ void vp_holders_peak(char *text, size_t room) {
     *text = 0;
     if (!vp_stacks_wanted() || !vp_line_peak(&peak))
         return;
-    struct frame f = frame_of(peak.frame);
-    if (f.kind == VP_FRAME_NATIVE)
-        name_function(&f);
+    struct frame f = frame_of(peak.frame, true);
     const size_t n = (size_t)snprintf(text, room, "%.3f s after the first block: ", (double)peak.ns / 1e9);
     const int percent = (int)(100 * peak.bytes / peak.of);
     char bytes[32];

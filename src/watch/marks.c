@@ -246,16 +246,20 @@ static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
     return vp_trace_mark(op, cut, thread, depth);
 }
 
+/* Lets the lock go, under which the trace's is never taken. False: it is neither told nor kept. */
+static VP_RELEASES(vp_marks_guard) bool tell_unlocked(char op, const char *name, uint64_t thread, uint32_t depth) {
+    const bool kept = keep_early(op, name, thread, depth);
+    vp_lock_release(&vp_marks_guard);
+    return kept || tell(op, name, thread, depth);
+}
+
 VP_PUBLIC int vpool_mark(const char *name) {
-    const uint64_t thread = vp_thread_id();
     if (!name || !*name)
         return -EINVAL;
     if (!vp_process_is_marked() && vp_api_ready())
         return -ENODEV;
     vp_lock_take(&vp_marks_guard);
-    bool kept = keep_early('m', name, thread, 0);
-    vp_lock_release(&vp_marks_guard);
-    return kept || tell('m', name, thread, 0) ? 0 : -ENODEV;
+    return tell_unlocked('m', name, vp_thread_id(), 0) ? 0 : -ENODEV;
 }
 
 static void thread_ends(void *unused);
@@ -270,7 +274,6 @@ static void tell_own_end(void) {
 }
 
 int vp_marks_push(const char *name, const void *domain) {
-    const uint64_t thread = vp_thread_id();
     start_counting();
     if (!own.told)
         tell_own_end();
@@ -280,18 +283,13 @@ int vp_marks_push(const char *name, const void *domain) {
         vp_lock_release(&vp_marks_guard);
         return -ENOMEM;
     }
-    const uint32_t depth = t->depth++;
-    if (depth < DEEP)
-        t->open[depth] = (struct range){0};
     look_at_peaks();
+    const uint32_t depth = t->depth++;
     if (depth < DEEP) {
         t->open[depth] = begun(name);
         t->open[depth].domain = domain;
     }
-    const bool kept = keep_early('b', name, thread, depth);
-    vp_lock_release(&vp_marks_guard);
-    if (!kept)
-        tell('b', name, thread, depth);
+    tell_unlocked('b', name, vp_thread_id(), depth);
     return (int)depth;
 }
 
@@ -304,7 +302,6 @@ static uint32_t innermost(const struct thread *t, const void *domain) {
 }
 
 int vp_marks_pop(const void *domain) {
-    const uint64_t thread = vp_thread_id();
     struct thread *t = own.ranges;
     if (!t)
         return -ENOENT;
@@ -327,10 +324,10 @@ int vp_marks_pop(const void *domain) {
         t->id = 0;
         own.ranges = NULL;
     }
-    const bool kept = depth < DEPTHS_TOLD && keep_early('e', "", thread, depth);
-    vp_lock_release(&vp_marks_guard);
-    if (!kept && depth < DEPTHS_TOLD)
-        tell('e', "", thread, depth);
+    if (depth < DEPTHS_TOLD)
+        tell_unlocked('e', "", vp_thread_id(), depth);
+    else
+        vp_lock_release(&vp_marks_guard);
     return (int)depth;
 }
 
@@ -386,10 +383,7 @@ uint64_t vp_marks_start(const char *name) {
     struct started *s = &marks.tables->started[place];
     *s = (struct started){.id = ++marks.starts, .range = begun(name)};
     const uint64_t id = s->id;
-    const bool kept = keep_early('b', name, 0, place);
-    vp_lock_release(&vp_marks_guard);
-    if (!kept)
-        tell('b', name, 0, place);
+    tell_unlocked('b', name, 0, place);
     return id;
 }
 
@@ -405,10 +399,7 @@ void vp_marks_end(uint64_t id) {
     look_at_peaks();
     note_peak(&marks.tables->started[place].range);
     marks.tables->started[place].id = ENDING;
-    const bool kept = keep_early('e', "", 0, place);
-    vp_lock_release(&vp_marks_guard);
-    if (!kept)
-        tell('e', "", 0, place);
+    tell_unlocked('e', "", 0, place);
     vp_lock_take(&vp_marks_guard);
     marks.tables->started[place].id = 0;
     vp_lock_release(&vp_marks_guard);

@@ -190,8 +190,7 @@ void vp_walk_add_words(struct vp_walk *walk, uint64_t number, const char *words)
     uint32_t frame = vp_frame_find(key);
     if (!frame)
         frame = vp_frame_add(key, VP_FRAME_WORDS, words);
-    if (frame)
-        walk->frame[walk->count++] = frame;
+    vp_walk_add(walk, frame);
 }
 
 /* ---- modules: few, and looked for only when an address is new ---- */

@@ -132,8 +132,7 @@ static void add_thread(struct vp_walk *walk) {
         snprintf(text, sizeof text, "thread %s: no Python frame", name);
         frame = vp_frame_add(key, VP_FRAME_WORDS, text);
     }
-    if (frame)
-        walk->frame[walk->count++] = frame;
+    vp_walk_add(walk, frame);
 }
 
 /* With Python's frames behind the native ones: those of `walk`. Not within walk_all(), whose frame would be too large
@@ -161,8 +160,7 @@ static void walk_all(struct vp_walk *walk) {
         why = walk->count ? walk->frame[0] : 0;
         walk->count = 0;
         vp_native_walk(walk, NULL);
-        if (why)
-            walk->frame[walk->count++] = why;
+        vp_walk_add(walk, why);
         break;
     case VP_PYTHON_NONE: vp_native_walk(walk, NULL); break;
     }
