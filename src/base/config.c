@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/config.h"
 
+#include "base/process.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,8 +14,7 @@
 /* ---- names of programs ---- */
 
 static void copy_name(char to[VP_CONFIG_NAME], const char *path) {
-    const char *slash = strrchr(path, '/');
-    snprintf(to, VP_CONFIG_NAME, "%s", slash ? slash + 1 : path);
+    snprintf(to, VP_CONFIG_NAME, "%s", basename(path));
 }
 
 static const char *next_word(const char *word, const char *end) {
@@ -55,14 +56,9 @@ void vp_program_names(struct vp_program *out) {
     text[n > 0 ? n : 0] = 0;
     copy_name(out->name[1], text);
     bool interpreter = !strncmp(out->name[1], "python", 6) || !strncmp(out->name[0], "python", 6);
-    int fd = interpreter ? open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC) : -1;
-    n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n > 0) {
-        text[n] = 0;
-        copy_script(out->name[2], text, (size_t)n);
-    }
+    size_t length = interpreter ? vp_process_read_file("/proc/self/cmdline", text, sizeof text) : 0;
+    if (length)
+        copy_script(out->name[2], text, length);
 }
 
 /* Backtracks to the last star alone, so that no pattern takes long. */

@@ -3,15 +3,13 @@
 #include "base/host_memory.h"
 
 #include "base/os_memory.h"
+#include "base/process.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 /* The last of the system's files that are read has some 3 KiB. */
 enum { TEXT = 8192, PATH = 1024 };
@@ -20,19 +18,6 @@ enum { TEXT = 8192, PATH = 1024 };
 struct scratch {
     char groups[TEXT], text[TEXT], path[PATH];
 };
-
-static bool read_text(const char *path, char *text) {
-    size_t length = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    for (ssize_t n = 1; n > 0 && length < TEXT - 1; length += n > 0 ? (size_t)n : 0)
-        while ((n = read(fd, text + length, TEXT - 1 - length)) < 0 && errno == EINTR)
-            continue;
-    close(fd);
-    text[length] = '\0';
-    return length > 0;
-}
 
 /* The number behind a word at the beginning of a line. */
 static bool find_number(const char *text, const char *word, uint64_t *number) {
@@ -60,7 +45,7 @@ static bool group_text(struct scratch *scratch, const char *root, const struct f
                        const char *name) {
     char *path = scratch->path;
     return (size_t)snprintf(path, PATH, "%s%s%s/%s", root, f->mount, group, name) < PATH &&
-           read_text(path, scratch->text);
+           vp_process_read_file(path, scratch->text, TEXT);
 }
 
 static uint64_t group_room(struct scratch *scratch, const char *root, const struct files *f, const char *group) {
@@ -96,7 +81,7 @@ static uint64_t groups_room(struct scratch *scratch, const char *root) {
     char *line, *rest = scratch->groups;
     uint64_t least = UINT64_MAX;
     snprintf(scratch->path, PATH, "%s/proc/self/cgroup", root);
-    if (!read_text(scratch->path, scratch->groups))
+    if (!vp_process_read_file(scratch->path, scratch->groups, TEXT))
         return least;
     /* NUMBER:CONTROLLERS:PATH; the second version has no controllers. */
     while ((line = strsep(&rest, "\n"))) {
@@ -116,7 +101,8 @@ uint64_t vp_host_memory_room(const char *root) {
     if (!scratch)
         return 0;
     snprintf(scratch->path, PATH, "%s/proc/meminfo", root);
-    if (read_text(scratch->path, scratch->text) && find_number(scratch->text, "MemAvailable:", &available)) {
+    if (vp_process_read_file(scratch->path, scratch->text, TEXT) &&
+        find_number(scratch->text, "MemAvailable:", &available)) {
         available *= 1024;
         available -= available / 10;
         const uint64_t groups = groups_room(scratch, root);

@@ -4,6 +4,7 @@
 
 #include "base/os_memory.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,16 +17,23 @@
  * may hold anything. */
 enum { STATE = 3, START = 22, STACK = 28 };
 
+size_t vp_process_read_file(const char *path, char *text, size_t room) {
+    size_t length = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t n = fd < 0 ? 0 : 1; n > 0 && length < room - 1; length += n > 0 ? (size_t)n : 0)
+        n = TEMP_FAILURE_RETRY(read(fd, text + length, room - 1 - length));
+    if (fd >= 0)
+        close(fd);
+    text[length] = '\0';
+    return length;
+}
+
 /* The end of its name, and all fields behind it; NULL: nothing is told of such a process. */
 static const char *read_fields(int pid, char *text, size_t room) {
     char name[32] = "/proc/self/stat";
     if (pid)
         snprintf(name, sizeof name, "/proc/%d/stat", pid);
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, room - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = 0;
+    vp_process_read_file(name, text, room);
     return strrchr(text, ')');
 }
 

@@ -15,6 +15,10 @@ struct vp_process {
     uint64_t stack; /* where its stack begins, another for each exec; 0: not told to us */
 };
 
+/* Reads a file of the system's, as one in /proc: as much as there is room for, and a zero behind it. The bytes read; 0:
+ * it has none, or cannot be read. Allocates nothing. */
+size_t vp_process_read_file(const char *path, char *text, size_t room);
+
 /* Reads both from /proc, without allocating. `pid` 0: this process. False: there is no such process (a dead
  * one that nobody waited for is none). */
 bool vp_process_read(int pid, struct vp_process *out);

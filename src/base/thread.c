@@ -2,7 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/thread.h"
 
-#include <fcntl.h>
+#include "base/process.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -34,11 +35,7 @@ uint64_t vp_thread_cpu_ns(uint64_t id) {
 bool vp_thread_is_ready(uint64_t id) {
     char name[48], text[128];
     snprintf(name, sizeof name, "/proc/self/task/%llu/stat", (unsigned long long)id);
-    const int fd = open(name, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = 0;
+    vp_process_read_file(name, text, sizeof text);
     const char *state = strrchr(text, ')'); /* behind the thread's name, which may hold anything */
     return state && (state[2] == 'R' || state[2] == 'D');
 }
