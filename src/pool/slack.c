@@ -25,17 +25,14 @@ enum { NOVEL = WINDOW / 20, NOVEL_WINDOWS = 3 };
  */
 enum { MAP_NS = 40000, DEAR_NS = 5000, CHEAP_NS = DEAR_NS / 8, CHEAP_WINDOWS = 16 };
 
-/* The steps, in thousandths of what the user allows. */
-static const unsigned STEP[] = {0, 400, 700, 1000};
-enum { STEPS = sizeof STEP / sizeof *STEP };
-
 /*
- * Over bare segments further ones, where a block costs more than 20 us at the last of these: a cache that keeps many
- * more addresses than it uses has no memory at most of them, and 5 % more does not change that. Such a program took six
- * times as long as with all the memory that its cache keeps. Each step takes no more than half of what the device has.
+ * The steps, in thousandths of what the user allows. Over bare segments further ones than STEPS, where a block costs
+ * more than 20 us at the last of those: a cache that keeps many more addresses than it uses has no memory at most of
+ * them, and 5 % more does not change that. Such a program took six times as long as with all the memory that its cache
+ * keeps. Each step takes no more than half of what the device has.
  */
-static const unsigned BLOCK_STEP[] = {0, 400, 700, 1000, 2000, 4000, 7000, 10000};
-enum { BLOCK_STEPS = sizeof BLOCK_STEP / sizeof *BLOCK_STEP, DEARER_NS = 20000 };
+static const unsigned STEP[] = {0, 400, 700, 1000, 2000, 4000, 7000, 10000};
+enum { STEPS = 4, BLOCK_STEPS = sizeof STEP / sizeof *STEP, DEARER_NS = 20000 };
 
 /* Beyond that share: some chunks' rounding, less for small programs; nor are a small program's handles larger. */
 enum { ROOM = 32 << 20, ROOM_SHARE = 16 };
@@ -278,7 +275,7 @@ bool vp_slack_count_block(struct vp_pool *pool, size_t size) {
 
 /* Bytes above the peak. */
 static size_t at_step(const struct vp_pool *pool, unsigned n) {
-    return (size_t)((double)pool->mem.stats.peak_live_bytes / 100000 * BLOCK_STEP[n] * pool->config.slack);
+    return (size_t)((double)pool->mem.stats.peak_live_bytes / 100000 * STEP[n] * pool->config.slack);
 }
 
 /* What the device has left, with what is held above the peak. */
@@ -473,7 +470,7 @@ size_t vp_slack_excess(const struct vp_pool *pool) {
 double vp_slack_percent(const struct vp_pool *pool) {
     const bool all = needs_all(pool) && !pool->slack.alike_sizes;
     const double own = on(pool) ? pool->config.slack * STEP[all ? STEPS - 1 : pool->slack.step] / 1000.0 : 0,
-                 blocks = pool->config.slack * BLOCK_STEP[pool->bare_slack.step] / 1000.0;
+                 blocks = pool->config.slack * STEP[pool->bare_slack.step] / 1000.0;
     return own > blocks ? own : blocks;
 }
 

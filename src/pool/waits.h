@@ -7,10 +7,7 @@
 
 /* `usual`: what is done where the choice is left to the library. */
 static inline int vp_waits_of(int choice, int usual) {
-    switch (choice) {
-    case VP_WAIT_NEVER: return VP_WAITS_NEVER;
-    case VP_WAIT_LATE: return VP_WAITS_LATE;
-    case VP_WAIT_EARLY: return VP_WAITS_EARLY;
-    default: return usual;
-    }
+    static const int meant[] = {
+        [VP_WAIT_NEVER] = VP_WAITS_NEVER, [VP_WAIT_LATE] = VP_WAITS_LATE, [VP_WAIT_EARLY] = VP_WAITS_EARLY};
+    return choice == VP_WAIT_AUTO ? usual : meant[choice];
 }
