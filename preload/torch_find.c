@@ -63,8 +63,7 @@ struct found {
 
 static int match(struct dl_phdr_info *info, size_t size, void *data) {
     struct found *found = data;
-    const char *slash = strrchr(info->dlpi_name, '/');
-    if (strncmp(slash ? slash + 1 : info->dlpi_name, found->file, strlen(found->file)) != 0 ||
+    if (strncmp(basename(info->dlpi_name), found->file, strlen(found->file)) != 0 ||
         strlen(info->dlpi_name) >= sizeof(found->path))
         return 0;
     strcpy(found->path, info->dlpi_name);

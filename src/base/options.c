@@ -273,9 +273,7 @@ static void report_file(const struct file_settings *file, unsigned number, const
     va_start(arguments, format);
     vsnprintf(why, sizeof why, format, arguments);
     va_end(arguments);
-    for (char *c = why; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
+    vp_log_make_plain(why);
     snprintf(line, sizeof line, "%.200s:%u: %s", file->path, number, why);
     file->report(file->report_context, line);
 }

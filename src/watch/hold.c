@@ -6,7 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "watch/hold.h"
+#include "watch/watch.h"
 
 #include "base/clock.h"
 #include "watch/shared_stats.h"

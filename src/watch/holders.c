@@ -27,11 +27,6 @@ struct frame {
     uint32_t module;
 };
 
-static const char *last_part(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* Of a function that its module exports. It may be another module by now that lies there. */
 static void name_function(struct frame *f) {
     const ElfW(Sym) *symbol = NULL;
@@ -39,7 +34,7 @@ static void name_function(struct frame *f) {
     const void *address = (const void *)(uintptr_t)(vp_module_bias(f->module) + f->place);
     if (!dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol || !info.dli_sname || !info.dli_fname ||
         (uintptr_t)address - (uintptr_t)info.dli_saddr >= symbol->st_size ||
-        (*f->file && strcmp(last_part(f->file), last_part(info.dli_fname)) != 0))
+        (*f->file && strcmp(basename(f->file), basename(info.dli_fname)) != 0))
         return;
     snprintf(f->function, sizeof f->function, "%s", info.dli_sname);
 }
@@ -176,9 +171,9 @@ static void say_frame(struct vp_text *t, const char *indent, uint32_t number) {
     if (f.kind == VP_FRAME_PYTHON)
         vp_say_line(t, "%.80s (%.200s:%lu)", f.function, f.file, f.place);
     else if (f.kind == VP_FRAME_NATIVE && *f.function)
-        vp_say_line(t, "%.120s (%.80s)", f.function, last_part(f.file));
+        vp_say_line(t, "%.120s (%.80s)", f.function, basename(f.file));
     else if (f.kind == VP_FRAME_NATIVE)
-        vp_say_line(t, "%.80s+0x%lx", last_part(f.file), f.place);
+        vp_say_line(t, "%.80s+0x%lx", basename(f.file), f.place);
     else
         vp_say_line(t, "%.200s", f.file);
 }
@@ -223,12 +218,12 @@ void vp_holders_peak(char *text, size_t room) {
     char bytes[32];
     snprintf(bytes, sizeof bytes, "%s", VP_SIZE(peak.bytes));
     if (f.kind == VP_FRAME_PYTHON)
-        snprintf(text + n, room - n, "%.80s:%lu %.80s held most, %s (%d %%)", last_part(f.file), f.place, f.function,
+        snprintf(text + n, room - n, "%.80s:%lu %.80s held most, %s (%d %%)", basename(f.file), f.place, f.function,
                  bytes, percent);
     else if (f.kind == VP_FRAME_NATIVE && *f.function)
         snprintf(text + n, room - n, "%.120s held most, %s (%d %%)", f.function, bytes, percent);
     else if (f.kind == VP_FRAME_NATIVE)
-        snprintf(text + n, room - n, "%.80s+0x%lx held most, %s (%d %%)", last_part(f.file), f.place, bytes, percent);
+        snprintf(text + n, room - n, "%.80s+0x%lx held most, %s (%d %%)", basename(f.file), f.place, bytes, percent);
     else
         snprintf(text + n, room - n, "%s held most (%d %%): %.120s", bytes, percent, f.file);
 }

@@ -24,7 +24,7 @@ static bool is_own(const char *text) {
 }
 
 static bool is_cuda(const char *path) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = basename(path);
     return !strncmp(name, "libcu", 5) || !strncmp(name, "libvpool", 8) || !strncmp(name, "libnv", 5);
 }
 

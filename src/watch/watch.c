@@ -10,7 +10,6 @@
 #include "watch/stack_python.h"
 #include "watch/stacks.h"
 #include "watch/trace.h"
-#include "watch/hold.h"
 #include "watch/lend.h"
 
 /* Wrong words are told at the start. */

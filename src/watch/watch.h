@@ -26,6 +26,11 @@ void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s);
 void vp_stats_json_slack(struct vp_json *j, const struct vp_slack_state *slack, const struct vp_memory_stats *s);
 void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines);
 
+/* ---- hold.c ---- */
+
+/* False: another process of the user is about to be brought back, and needs the memory; for half a minute at most. */
+bool vp_hold_may_grow(void);
+
 /* ---- shared_stats.c ---- */
 
 void vp_shared_stats_open_device(struct vp_pool *pool) VP_LOCKED;
