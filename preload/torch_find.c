@@ -11,19 +11,11 @@
 #include "callers.h"
 #include "early.h"
 
-#define TEXT(symbol) TEXT_OF(symbol)
-#define TEXT_OF(symbol) #symbol
-
-static const char *const names[] = {
-#define NAME(index, symbol) [index] = #symbol,
-    VP_DOORS_TORCH_PASSED(NAME)
-#undef NAME
-        [VP_TORCH_IS_CURRENT] = TEXT(VP_TORCH_CURRENT),
-    [VP_TORCH_IS_STREAM] = TEXT(VP_TORCH_STREAM),
-    [VP_TORCH_IS_ROUND_CUDA] = TEXT(VP_TORCH_ROUND_CUDA),
-    [VP_TORCH_IS_ROUND] = TEXT(VP_TORCH_ROUND),
-    [VP_TORCH_IS_REPORT] = TEXT(VP_TORCH_REPORT),
-};
+/* In the order of enum vp_torch_symbol. */
+#define TEXT(symbol) #symbol
+#define TOLD(symbol) TEXT(symbol),
+#define PASSED(index, symbol) TEXT(symbol),
+static const char *const names[] = {VP_DOORS_TORCH_PASSED(PASSED) VP_DOORS_TORCH_TOLD(TOLD)};
 _Static_assert(sizeof(names) / sizeof(names[0]) == VP_TORCH_SYMBOLS, "each has its name");
 
 _Atomic(void *) vp_torch_real[VP_TORCH_SYMBOLS];
