@@ -9,10 +9,8 @@
  * were, which each checks, and so is a captured graph, which each replays. Nothing is computed: blocks are filled and
  * compared.
  *
- * Under libvpool.so alone: the two functions are found by dlsym, and without them the program says so and ends.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Under libvpool.so alone: the two functions are found by dlsym, and without them the program says so and ends. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <signal.h>

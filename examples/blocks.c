@@ -1,6 +1,5 @@
-/* Blocks of GPU memory that are counted, and checked against what was written into them.
- * SPDX-License-Identifier: Apache-2.0
- */
+/* Blocks of GPU memory that are counted, and checked against what was written into them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "blocks.h"
 
 #include "../tests/common/owners.h" /* owner_intruder(): has another owner written there? */

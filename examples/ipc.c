@@ -3,10 +3,8 @@
  * usage: ipc [--json]
  *
  * The first allocates blocks, fills them, and starts this program once more with the blocks' handles on a pipe;
- * the second opens them, checks what is in them, changes it, and answers. Under libvpool.so both processes must be.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the second opens them, checks what is in them, changes it, and answers. Under libvpool.so both processes must be. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,10 +9,8 @@
  * Each block is filled with a value that tells it from its neighbours. When the loop is done with a block, it
  * fetches parts of it and compares them at the end of the step: memory with two owners shows up as a mismatch.
  *
- * blocks.c does the asking, the counting and the comparing.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * blocks.c does the asking, the counting and the comparing. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "blocks.h"
 
 #include <getopt.h>

@@ -2,10 +2,8 @@
  *
  * train.c tells the training loop once and asks for memory and GPU work through the functions below.
  * train_runtime.c answers them with the CUDA runtime API, train_driver.c with the driver API.
- * Each of them checks its own CUDA calls: a call that fails names itself on stderr and ends the program.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Each of them checks its own CUDA calls: a call that fails names itself on stderr and ends the program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stddef.h>

@@ -5,10 +5,8 @@
  *
  * All are thread-safe, and callable before CUDA is initialised (there is then nothing to tell: -ENODEV). None may be
  * called from a host function or callback of CUDA, nor from a signal handler. Errors are negative errno values; outputs
- * are untouched on failure. In a child that was forked after its parent had used CUDA there are no pools: -ENODEV.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * are untouched on failure. In a child that was forked after its parent had used CUDA there are no pools: -ENODEV. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef VPOOL_H
 #define VPOOL_H
 

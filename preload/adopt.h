@@ -1,8 +1,6 @@
 /* Framework environment: the variables by which PyTorch, JAX and TensorFlow leave their allocations to CUDA,
- * and so to us.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * and so to us. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -2,10 +2,8 @@
  *
  * Several copies of libcudart may live in a process, some of them private (RTLD_LOCAL) to those who loaded
  * them, and each keeps its own last error. So a forwarder goes by its return address: to the library that the
- * caller itself depends on.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * caller itself depends on. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <link.h>

@@ -5,10 +5,8 @@
  *
  * Graphs have no such form: no node names two contexts, CUDA captures no copy that does, and ends the capture (seen on
  * an H200: 900). What is captured, or added to a graph (graph.c), is left to CUDA's own answer. Batches are made one by
- * one (copy_batch.c).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * one (copy_batch.c). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 #include "process/bare.h"
 

@@ -1,9 +1,7 @@
 /* Doors of the driver: copies with attributes, and many in one call. Where one of them cannot be made as it is, since
  * devices cannot reach each other or an end is spilled, all are made one by one in the same stream, by the ways of
- * single copies.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * single copies. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 
 /* What is to be read before the call returns was read by then. */

@@ -1,8 +1,6 @@
 /* Copies from and to what is spilled (src/process/spill.h): such memory is the host's to CUDA, which refuses a copy
- * that calls it the device's. It is made by the call that leaves open what is what, in the same stream.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * that calls it the device's. It is made by the call that leaves open what is what, in the same stream. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 
 #include <string.h>

@@ -3,10 +3,8 @@
  * libc tells by the return address who asks, and by that what RTLD_NEXT, RTLD_DEFAULT and the symbols of
  * privately loaded libraries are. So the real function must be *jumped* to, with the program's own return
  * address and arguments, and no compiler promises that of C. vp_early_ask() answers the address to hand out,
- * or NULL to go on; 1 is NULL for the program.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * or NULL to go on; 1 is NULL for the program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #if defined(__x86_64__)
 
     .macro DOOR name, real, clear_version

@@ -1,7 +1,5 @@
-/* What the doors share: the real functions behind them, and the way in and out.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* What the doors share: the real functions behind them, and the way in and out. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

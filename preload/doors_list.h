@@ -2,10 +2,8 @@
  * come the exports (vpool.map), the names that dlsym looks out for, the exchange of pointers, and the doors that have
  * nothing to say but what is said here; a new door is a line.
  *
- * Nothing is included here: the linker's version script is made from this file by the preprocessor alone.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Nothing is included here: the linker's version script is made from this file by the preprocessor alone. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 /*

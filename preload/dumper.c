@@ -1,9 +1,7 @@
 /* Dumps by signal and by time are made by a thread of their own: the handler only wakes it, so that a signal
  * never finds the pool half-way through an operation. The thread takes no signals, calls nothing of CUDA, and
- * ends with the process. A forked child has none, and makes no such dumps; a signal does nothing there.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * ends with the process. A forked child has none, and makes no such dumps; a signal does nothing there. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "load.h"
 
 #include <errno.h>

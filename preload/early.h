@@ -1,10 +1,8 @@
 /* What dlsym's stand-in needs before anything else in the process works.
  *
  * It may be called before libc has run its constructors, before a sanitizer has mapped its shadow, and by a
- * thread that holds any lock. So the functions here call nothing and are built without instrumentation.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * thread that holds any lock. So the functions here call nothing and are built without instrumentation. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -7,10 +7,8 @@
  *
  * Of SIGINT Python makes a KeyboardInterrupt. Where nobody catches that, it ends the interpreter, gives the signal its
  * default back and sends it to itself, so that no exit handler runs. There its own handler is heard with, and what is
- * to be told is told at the interpreter's end, once there was such a signal.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * to be told is told at the interpreter's end, once there was such a signal. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "load.h"
 
 #include <dlfcn.h>

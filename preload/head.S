@@ -1,8 +1,6 @@
 /* How the doors begin that UCX writes into: it moves a function's first instructions, 12 bytes, to code of its own, and
- * knows but few that may stand there. A compiler's are others on another day.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * knows but few that may stand there. A compiler's are others on another day. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "doors_list.h"
 
     .macro HEAD symbol

@@ -1,7 +1,5 @@
-/* The library's beginning and end in a process, and what has a part in them.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* The library's beginning and end in a process, and what has a part in them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 /* The program has its driver and the library is open on it. Once. */

@@ -1,9 +1,7 @@
 /* Leads every look-up of one of CUDA's functions to our door. What a resolver (dlsym, cuGetProcAddress, the runtime's)
  * returns is exchanged by address, not by name: only libcuda's own function is replaced by our door for it, whatever
- * variant the resolver chose.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * variant the resolver chose. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "lookup.h"
 
 #include <dlfcn.h>

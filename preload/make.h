@@ -1,10 +1,8 @@
 /* How a door is made from its line of doors_list.h: the kinds that a line may name, for VP_DOORS_...(VP_MAKE).
  *
  * A door of the per-thread kind (_ptsz) calls its plain twin with the per-thread stream by its explicit name, which
- * means the same.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * means the same. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "doors.h"

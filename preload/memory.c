@@ -9,10 +9,8 @@
  * cuExternalMemoryGetMapped*, cuGraphicsMapResources, imported handles and pools); copies and memsets, which
  * stage in the host's memory; and launches of kernels. A launch may load the kernel's code or make room for
  * its local memory, but CUDA does not promise that one which fails has queued nothing, and it is no call to
- * lengthen. Whoever loads lazily and runs short calls cuFuncLoad or asks for the function first.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * lengthen. Whoever loads lazily and runs short calls cuFuncLoad or asks for the function first. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 
 VP_DOORS_MEMORY(VP_MAKE)

@@ -1,8 +1,6 @@
 /* Doors of NCCL: a communicator of more than one rank ties the process to others (see vp_api_coupled), before its first
- * collective. What is registered with one is touched by others, and needs memory that stays.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * collective. What is registered with one is touched by others, and needs memory that stays. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "callers.h"
 #include "lookup.h"
 #include "make.h"

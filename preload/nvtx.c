@@ -5,10 +5,8 @@
  * nothing is wanted that would tell of ranges, it attaches to none, and they go on costing next to nothing.
  *
  * A domain's handle is where its name lies among the registered strings; the program's own functions are in NULL, the
- * default one.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * default one. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>

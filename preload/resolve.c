@@ -1,8 +1,6 @@
 /* Finding the driver behind the doors. The library links to no CUDA library and loads none: it takes the libcuda that
- * the program has loaded, when a door is first used or looked up.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the program has loaded, when a door is first used or looked up. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

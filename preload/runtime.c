@@ -3,10 +3,8 @@
  *
  * So contexts are made, errors remembered and profilers told as always. Only what the pool can serve at once
  * does without: an allocation or a free that succeeds. NULL, nothing to allocate and every failure take the
- * long way.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * long way. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime.h"
 
 #include "callers.h"

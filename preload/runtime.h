@@ -1,7 +1,5 @@
-/* The doors of libcudart, as symbols.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* The doors of libcudart, as symbols. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #define CUDA_ENABLE_DEPRECATED /* programs still call what is */

@@ -3,10 +3,8 @@
  * While nothing ties the process to the world outside, a stream may be made to wait for another's work before the pool
  * grows. With a tie, the work awaited may itself be waiting for something that this process has yet to do, and CUDA's
  * order holds (see vp_api_coupled). What a stream will wait for is told before it is queued; what is imported after,
- * since nobody can have used it yet.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * since nobody can have used it yet. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 
 #define VP_MAKE_CAPTURE(symbol, like, ...)                                                                             \

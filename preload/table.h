@@ -1,7 +1,5 @@
-/* The addresses and the numbers of the doors, for those that look them up: the table is above them all (table.c).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* The addresses and the numbers of the doors, for those that look them up: the table is above them all (table.c). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

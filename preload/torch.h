@@ -11,10 +11,8 @@
  *   reportMemoryUsageToProfiler()      the block, before anyone has its address
  *
  * and at the end of a free reportMemoryUsageToProfiler() again. Only what fits into this order is believed. Else a
- * segment has memory: it begins as ordinary cudaMalloc'ed memory does, and nobody is told of its blocks.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * segment has memory: it begins as ordinary cudaMalloc'ed memory does, and nobody is told of its blocks. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

@@ -1,10 +1,8 @@
 /* Functions of PyTorch's libraries of which only the call matters: told of, then jumped to with every argument in place.
  *
  * No signature is needed this way, nor a look at where the answer goes. vp_torch_pass() gets the number, the registers of
- * the first arguments and the return address, and answers the real function's address.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the first arguments and the return address, and answers the real function's address. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "doors_list.h"
 
 #if defined(__x86_64__)

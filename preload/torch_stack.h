@@ -1,7 +1,5 @@
-/* Which stream a call deeper in the stack is about: what was asked on the way down, and is still under way.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* Which stream a call deeper in the stack is about: what was asked on the way down, and is still under way. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/bare.h"

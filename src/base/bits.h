@@ -1,9 +1,7 @@
 /* A set of small numbers, as bits with a summary of their words above them: the largest member not above a number is
  * found by one look a level, however far away it lies. The memory is the caller's, all zero at first; untouched parts
- * of it are never read where nothing is set.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * of it are never read where nothing is set. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stddef.h>

@@ -5,10 +5,8 @@
  *
  * Threads that are cancelled at any instruction (PTHREAD_CANCEL_ASYNCHRONOUS) may call neither libc nor CUDA by POSIX,
  * and may take locks of theirs along. Not the library's: while it is armed they are cancelled at points alone. That is
- * asked once for each thread, when it is armed first. A stream cache's own lock, taken without, is no part of that.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * asked once for each thread, when it is armed first. A stream cache's own lock, taken without, is no part of that. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <pthread.h>

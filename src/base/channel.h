@@ -2,10 +2,8 @@
  *
  * One process listens under a name that nobody can guess; another that was told the name connects, and messages go to
  * and fro, each whole or not at all. Neither talks to a process of another user. Nothing here waits for longer than a
- * few seconds.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * few seconds. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -5,10 +5,8 @@
  *     [python3 train*.py]                for programs of these names, up to the next such line
  *     limit = 80%
  *
- * What stands later counts. The values go through the same parser as the environment's (options.c).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * What stands later counts. The values go through the same parser as the environment's (options.c). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -1,7 +1,5 @@
-/* A few threads that do one thing together, again and again: for as long as one call of the library lasts.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* A few threads that do one thing together, again and again: for as long as one call of the library lasts. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <pthread.h>

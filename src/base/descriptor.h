@@ -1,8 +1,6 @@
 /* Descriptors of ours that stay open. The program may close them, as one does that closes all but its own, and have a
- * file or a connection under their number since: then they are not to be written to, taken from, or closed.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * file or a connection under their number since: then they are not to be written to, taken from, or closed. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

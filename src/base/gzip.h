@@ -1,10 +1,8 @@
 /* What of gzip a writer needs: CRC-32, and one compressed deflate block. Not thread-safe; allocates nothing.
  *
  * For many short texts of one kind: one look at one earlier place for each match (LZ77), in Huffman codes
- * that fitted the texts before. RFC 1951 and 1952 describe the format.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * that fitted the texts before. RFC 1951 and 1952 describe the format. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stddef.h>

@@ -8,10 +8,8 @@
  *     vp_json_begin_object(&json, NULL);
  *     vp_json_u64(&json, "pid", pid);
  *     vp_json_end_object(&json);
- *     int error = vp_json_finish(&json);
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ *     int error = vp_json_finish(&json); */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -2,10 +2,8 @@
  *
  * As a mutex of the system's, but without what that decides at each call (its kind, its owner, whether it is robust): a
  * pair of an allocation and a free takes the library's lock twice. Like that it is not handed on in turn, may not be
- * taken twice by a thread, is no point of cancellation, and leaves errno alone. All zero: free.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * taken twice by a thread, is no point of cancellation, and leaves errno alone. All zero: free. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/thread_safety.h"

@@ -4,9 +4,8 @@
  * at most so many lines, keeps errno, allocates nothing, and writes each line with one write(2), so that
  * lines of several threads and processes stay whole. Callable at any time, from a constructor on. On a terminal lines
  * are broken between words, and begin in colour unless NO_COLOR is set. A process that is one of several ranks says so.
- *
- * SPDX-License-Identifier: Apache-2.0
  */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdatomic.h>

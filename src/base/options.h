@@ -1,10 +1,8 @@
 /* The user's options: environment variables, all of them in the one table below.
  *
  * The table makes the struct, the parser, the text of --help, the table of docs/options.md and the listing of
- * the values in force. A wrong value is reported, and the default used; nothing here can stop the program.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the values in force. A wrong value is reported, and the default used; nothing here can stop the program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdatomic.h>

@@ -2,10 +2,8 @@
  *
  * The library writes there out of other people's programs, often as root and into folders that others can
  * write to. So nothing of another user's is followed or written over, and neither a closed pipe nor a limit
- * nor a reader that sleeps ends or holds up the program.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * nor a reader that sleeps ends or holds up the program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

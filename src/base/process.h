@@ -1,8 +1,6 @@
 /* Which process is it? A process id alone does not say: ids come back, and a program may put another in its
- * own place.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * own place. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdatomic.h>

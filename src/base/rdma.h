@@ -1,7 +1,5 @@
-/* Devices of the machine that reach a GPU's memory by themselves: network cards, storage, frame grabbers.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* Devices of the machine that reach a GPU's memory by themselves: network cards, storage, frame grabbers. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -2,9 +2,8 @@
  *
  * Memory once taken from the system is kept, and stays readable after an object was freed (type-stable): a reader that
  * holds a stale pointer sees an old object of the same type, never an unmapped page. Not thread-safe; the owner locks.
- *
- * SPDX-License-Identifier: Apache-2.0
  */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -1,9 +1,7 @@
 /* Heaps and sorting in place: libc's qsort may call malloc, and the program's malloc may be what called us.
  *
- * `over(a, b, ctx)` says whether `a` belongs above `b` in the heap; items are at most 64 bytes. No locks, no memory.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * `over(a, b, ctx)` says whether `a` belongs above `b` in the heap; items are at most 64 bytes. No locks, no memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -1,9 +1,7 @@
 /* A table of objects by a non-zero 64-bit key that each begins with: open addressing after Robin Hood (Celis, Larson,
  * Munro, 1985), 8 bytes a slot, at most 3/4 full, in anonymous memory of our own. An object must not change its key
- * while it is here. Not thread-safe.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * while it is here. Not thread-safe. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stddef.h>

@@ -1,7 +1,5 @@
-/* Threads of this process, as the kernel sees them.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* Threads of this process, as the kernel sees them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -3,10 +3,8 @@
  * A member of a structure cannot name another one as its lock in C, so a lock that guards data has a name of its own,
  * and what a lock in an object guards is told in words. The analysis looks at one function at a time, and follows
  * neither pointers to functions nor what is taken in one function and let go in another, like the locks around a fork:
- * those say VP_NOT_ANALYSED, and why.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * those say VP_NOT_ANALYSED, and why. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #if defined(__clang__)

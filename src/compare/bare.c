@@ -1,10 +1,8 @@
 /* PyTorch's caching allocator on bare segments: its placement, as bfc.c has it, over addresses without memory, and what
  * it tells of its blocks. For replays: what vpool makes of PyTorch's own cache in a program.
  *
- * Blocks are kept here, as the cache keeps them, and are no regions of the memory.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Blocks are kept here, as the cache keeps them, and are no regions of the memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/bfc.h"
 #include "pool/bare/bare.h"
 

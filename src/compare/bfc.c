@@ -14,10 +14,8 @@
  *
  * A segment is one handle in a range of its own. Whereas the original is told by record_stream that other
  * streams used a block, here a block freed on another stream waits for it. Not modelled: rounding to powers
- * of two and the collection of old blocks, both off unless asked for.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * of two and the collection of old blocks, both off unless asked for. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/bfc.h"
 
 #include <errno.h>

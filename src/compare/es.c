@@ -8,10 +8,8 @@
  *   - if nothing fits, the lowest place that has unmapped addresses and room is completed: a free block
  *     before it is used along with it;
  *   - if the device has no more, the pages that are wholly free are unmapped and given back, and the
- *     request tried again; a range that has no page left is no longer its stream's.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ *     request tried again; a range that has no page left is no longer its stream's. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/per_stream.h"
 
 #include <errno.h>

@@ -14,10 +14,8 @@
  *   - the sBlocks' addresses are limited: beyond, the least recently used are unmapped (StitchFree);
  *   - small requests, of at most 1 MiB, are left to PyTorch's caching allocator, from which the rest is
  *     derived too: a stream's memory is its own. (The paper draws that timeline at 2 MiB, the code that its
- *     authors published at 1 MiB.)
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ *     authors published at 1 MiB.) */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/bfc.h"
 
 #include <errno.h>

@@ -1,8 +1,6 @@
 /* Everything is left to CUDA. In the library that means no pool at all; this is for the replay, which asks
- * every policy the same.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * every policy the same. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/compare.h"
 
 #include <errno.h>

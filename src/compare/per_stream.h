@@ -3,10 +3,8 @@
  *
  * The stream 0 stands for cudaMalloc, whose blocks anyone may use at once: what belongs to it is given out
  * only when all work on it is known to be over. A block that was freed on another stream than its own goes
- * back to its own, once that stream may use it.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * back to its own, once that stream may use it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "compare/compare.h"

@@ -13,10 +13,8 @@
  * Other than published: a place that another stream has freed is taken behind that, by a wait on the GPU, or, where
  * none may be queued, only once it was seen over.
  *
- * What is got is held to the end, but for ranges that are wholly free when the device has no more.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * What is got is held to the end, but for ranges that are wholly free when the device has no more. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/stalloc.h"
 #include "compare/bfc.h"
 #include "compare/stalloc_file.h"

@@ -9,10 +9,8 @@
  *   m,NAME,LOW,HIGH,…                     a visit of a module, among the requests: what its own may use, in order
  *   r,SIZE,STREAM,OFFSET                  a request, in the order of the program
  *   end                                   nothing is behind
- * Whatever is not as it should be is an error: a plan is read whole or not at all.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Whatever is not as it should be is an error: a plan is read whole or not at all. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "compare/stalloc.h"

@@ -8,10 +8,8 @@
  * smaller than a page are left to CUDA, as published.
  *
  * It waits on the GPU where the original blocks the host, and under the library's rules for waits. A page's old mapping
- * is unmapped as soon as its event is seen completed; until then it is a zombie, which nobody takes back.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is unmapped as soon as its event is seen completed; until then it is a zombie, which nobody takes back. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/compare.h"
 
 #include <errno.h>

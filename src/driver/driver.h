@@ -1,10 +1,8 @@
 /* The driver table: every cu* function that vpool itself calls, in one place.
  *
  * The pool runs on this table alone. The preload library fills it from the process's real libcuda, the tool and the
- * unit tests from the simulated one; a test may exchange single entries to inject faults.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * unit tests from the simulated one; a test may exchange single entries to inject faults. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

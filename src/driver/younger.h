@@ -1,8 +1,6 @@
 /* What the driver has had since the oldest CUDA headers that this compiles with: types of which only the size matters
- * here, and functions.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * here, and functions. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

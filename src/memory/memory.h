@@ -18,10 +18,8 @@
  * There are two zones: one for small blocks, built of the smallest handles, and one for large. A small block that lives
  * long then never pins a large handle.
  *
- * Nothing here locks: the caller does. Who gets which bytes is decided above.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Nothing here locks: the caller does. Who gets which bytes is decided above. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/bits.h"

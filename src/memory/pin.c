@@ -2,10 +2,8 @@
  *
  * Best fit goes by the size of free regions, and a region of a few large chunks may be smaller than one of many small
  * ones. Where each byte counts, a block goes beside others in a chunk that is pinned already, or into the smallest
- * chunk that is wholly free.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * chunk that is wholly free. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
 /* Only a fit is looked at again that pins so many times what is asked for; and so many regions in order of their sizes,

@@ -1,9 +1,7 @@
 /* Regions. Each space is an address-ordered list of them; a granule table with one entry a granule finds the region of
  * an address (the first that begins in the granule, or in the last granule before in which one does) and the mapping at
- * it.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/region.h"
 
 #include <errno.h>

@@ -1,8 +1,6 @@
 /* Remapping: a contiguous range is built of chunks that lie apart. The chunks get a second mapping in a hole; their old
- * one turns zombie, and stays until its addresses or its entry in the driver are needed elsewhere.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * one turns zombie, and stays until its addresses or its entry in the driver are needed elsewhere. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
 #include <errno.h>

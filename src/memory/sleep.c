@@ -1,8 +1,6 @@
 /* How chunks go to sleep and wake. Each step is undone when one of its calls fails, so that no byte is ever lost: until
- * the first release everything is still there, and from then on it is the caller's copy that counts.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the first release everything is still there, and from then on it is the caller's copy that counts. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/sleep.h"
 
 #include <errno.h>

@@ -2,10 +2,8 @@
  *
  * Chunks of the host's memory are made for one block, of which they are the end, or all of it. They are never free:
  * when the block is, they are retired, and released as soon as all work on them is over. So whatever moves, reuses,
- * lends or gives back what is free never meets one.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * lends or gives back what is free never meets one. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "memory/chunk.h"

@@ -8,10 +8,8 @@
  *   - and the legacy stream was seen idle since, which tells of all blocking streams, other threads' own included. It
  * is asked and gets no event: that would make later work of blocking streams wait for earlier work of others, which may
  * in turn wait for it. While a blocking stream captures, the legacy stream cannot be asked; and of what a destroyed
- * stream has still queued only a barrier tells. Then there is no cover.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * stream has still queued only a barrier tells. Then there is no cover. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
 /* Has the stream done what it had queued when the cover began? */

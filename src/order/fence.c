@@ -31,10 +31,8 @@
  * union of two points is waitable only if the earlier one is met. So a wait adds no edge but from what preceded the
  * free. That may still hang on something outside (another process, a host function), so those who wait early, before
  * they have tried anything else, ask for points that no host function holds up. Asking whether a later event has
- * completed is always allowed, since that stops nobody; event.c records those so that they hold up no stream.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * completed is always allowed, since that stops nobody; event.c records those so that they hold up no stream. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
 #include <errno.h>

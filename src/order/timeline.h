@@ -2,10 +2,8 @@
  *
  * A timeline is a stream, or the barrier of a context (one event over all its streams). Its events are numbered; what
  * that means for memory is told in fence.c. Everything in this folder runs under the one lock of the library, which
- * the caller holds, and which nothing in here lets go.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the caller holds, and which nothing in here lets go. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/slab.h"

@@ -1,9 +1,7 @@
 /* Greedy placement: block by block, each at the lowest address where it fits; then again with those that lay too high
  * earlier in the order, which is the whole art ("squeaky wheel"). Only what is large is placed again and again: what is
- * small finds room between.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * small finds room between. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/instance.h"
 
 #include <errno.h>

@@ -1,7 +1,5 @@
-/* A planner's view of its blocks: times as ranks, and which blocks may share no byte. For src/plan alone.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* A planner's view of its blocks: times as ranks, and which blocks may share no byte. For src/plan alone. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "plan/plan.h"

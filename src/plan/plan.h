@@ -1,10 +1,8 @@
 /* Places for blocks whose lifetimes are known beforehand, so that as few addresses as possible serve them all (dynamic
  * storage allocation). Offline: for the tools alone, never in a program.
  *
- * Not thread-safe in what is shared: one plan at a time belongs to one thread.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Not thread-safe in what is shared: one plan at a time belongs to one thread. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -2,10 +2,8 @@
  * another or at 0; so it can be had by placing blocks in ascending order of their offsets, each right where those
  * before it end. Only such orders are tried, one of equal offsets alone. A branch ends where some moment's blocks that
  * are still to come cannot lie below the capacity any more. What shares no moment is searched apart. (The order, the
- * bound and the two ways to prune are those of MiniMalloc, Moffitt 2023.)
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * bound and the two ways to prune are those of MiniMalloc, Moffitt 2023.) */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/instance.h"
 
 #include <errno.h>

@@ -4,10 +4,8 @@
  *   - groups are placed as blocks of their own, in descending sizes: into a gap of a layer of larger ones; else into
  *     the layer of their own size that has been free for the shortest time; else into a new layer, behind the others.
  * A program that tells of no phases has no groups: its blocks are placed one by one. Not modelled: requests of a number
- * and a size that differ from step to step (experts), which the original plans by the modules that make them.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * and a size that differ from step to step (experts), which the original plans by the modules that make them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/instance.h"
 
 #include <errno.h>

@@ -8,10 +8,8 @@
  *     the addresses of the rest, are in the state VP_BUILDING, in no index: nobody else takes them, and if the build
  *     fails they become free memory and a hole. One thread builds so at a time; who has no memory left waits for it.
  *
- * The caller holds the library's lock; vp_pool_config.pause lets it go.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The caller holds the library's lock; vp_pool_config.pause lets it go. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "pool/harvest.h"

@@ -1,7 +1,5 @@
-/* How a new range is made: where it begins, which wholly free chunks move into it, and fresh ones for the rest.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* How a new range is made: where it begins, which wholly free chunks move into it, and fresh ones for the rest. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/build.h"
 
 #include "pool/bound.h"

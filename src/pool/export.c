@@ -5,10 +5,8 @@
  * A block that was exported is never anybody else's. Another process may have it mapped for longer than the program
  * keeps it, and would read, and write over, what the next owner has there. When the block is freed it is retired, and
  * once all work on a chunk is over and nothing in it is live the chunk goes back to the device. For whom it is still
- * mapped elsewhere, the driver keeps it.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * mapped elsewhere, the driver keeps it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/pool.h"
 
 #include "memory/sleep.h"

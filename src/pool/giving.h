@@ -9,10 +9,8 @@
  *
  * The rule of regret: if half of what was given back is made again within ten periods, that was a mistake. The period,
  * for which nothing more goes back, doubles, up to ten minutes; and is halved again when it was none. A program that
- * frees and allocates all the time so pays a dozen times, each time less than plain CUDA made it pay.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * frees and allocates all the time so pays a dozen times, each time less than plain CUDA made it pay. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "pool/pool.h"

@@ -8,10 +8,8 @@
  * a few blocks too few for all. Live bytes are exact whenever a peak of them is noted; in between they include what is
  * parked.
  *
- * All of it under the library's lock.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * All of it under the library's lock. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "pool/pool.h"

@@ -8,10 +8,8 @@
  * its addresses: at its n-th request the same bytes are live as the last time, so the places older than the one taken
  * then are unavailable as they were then, that one is available, and what was made later is not looked at. From the
  * second round on nothing is built, and no more is held than the first round needed. What escapes this: conditions that
- * no wait is allowed for, and blocks that the parking hands out.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * no wait is allowed for, and blocks that the parking hands out. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/place.h"
 
 /* Places of the exact size that are tried, beside those that a live block is known to lie in. Too few, and a model of

@@ -3,10 +3,8 @@
  * A program with thousands of equal blocks has as many places of their size, nearly all of which are taken: to look at
  * each of them for every request would take longer than to build. So a place in which a block is found goes aside,
  * under that block's address, and comes back with its free. Another block may lie in it then; that is seen when it is
- * looked at again, once for each free.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * looked at again, once for each free. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/place.h"
 
 int vp_place_compare(const struct vp_place *a, const struct vp_place *b) {

@@ -1,10 +1,8 @@
 /* A pool: who gets which bytes of one device's memory (memory/memory.h).
  *
  * A policy (policy.h) decides by the mechanisms declared here and in memory/. Nothing here locks: the caller does.
- * Beside it runs the fast path, on blocks that are parked for one stream (parking.h, stream_cache.h).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Beside it runs the fast path, on blocks that are parked for one stream (parking.h, stream_cache.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "memory/chunk.h"

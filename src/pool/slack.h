@@ -14,10 +14,8 @@
  * program that repeats itself gets its old places.
  *
  * A neighbour of throttle.h, which makes room for a GPU that lags. Only vpool's own policy asks here, and bare
- * segments. Under pressure packing comes first, and for a while after it. The caller holds the library's lock.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * segments. Under pressure packing comes first, and for a while after it. The caller holds the library's lock. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "pool/pool.h"

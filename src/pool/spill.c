@@ -1,10 +1,8 @@
 /* A block whose end, or all of it, lies in the host's memory: see spill.h.
  *
  * Nothing is left to be remembered of it: no place, and no stream cache keeps it. Such memory is slow, so that the next
- * request of its size had better find the device's.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * request of its size had better find the device's. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/spill.h"
 
 #include "memory/spill.h"

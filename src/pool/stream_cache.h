@@ -12,9 +12,8 @@
  * A free that others might wait for records an event, which is dear, and the dearer the more
  * threads do it. A cache that serves one such block after another while nobody else asks for what it holds is *calm*,
  * and parks without one; should somebody ask after all, then for what is parked at that moment a later event must do.
- *
- * SPDX-License-Identifier: Apache-2.0
  */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/thread_safety.h"

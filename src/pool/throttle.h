@@ -12,10 +12,8 @@
  * the time for which the device stands still in and after them. None is longer than what it spares is worth, and beyond
  * a hundredth of the program's time more memory is held instead, and from then on that much is.
  *
- * The caller holds the library's lock; vp_pool_config.pause lets it go.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The caller holds the library's lock; vp_pool_config.pause lets it go. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "pool/pool.h"

@@ -16,10 +16,8 @@
  * model, both together hold 0.05 to 0.1 times what is alive less than best fit alone.
  *
  * Small and large blocks share granules here. All free regions of some size are looked at, which are few: there are
- * less than 256 MiB.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * less than 256 MiB. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/tight.h"
 
 #include "pool/slack.h"

@@ -16,10 +16,8 @@
  * (throttle.h). If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with
  * them; last comes what others have left of a chunk, for small requests and those that were to be alone in theirs. A
  * small request takes its best fit first: the small zone has chunks of one size only, each as good as the other. Where
- * several streams roam (slack.h), it takes what is left between large blocks before a new range.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * several streams roam (slack.h), it takes what is left between large blocks before a new range. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 #include "pool/bound.h"
 #include "pool/build.h"

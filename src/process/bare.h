@@ -5,10 +5,8 @@
  *
  * Who calls keeps this order on a device: room() for a block, perhaps segment(), used() for the block; nothing else of
  * that cache comes between, as it holds its own lock. All are thread-safe, and make no driver call while nothing moves.
- * Streams are handles as the driver knows them.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Streams are handles as the driver knows them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/process.h"

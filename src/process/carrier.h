@@ -1,8 +1,6 @@
 /* Carries bytes between a device and ordinary host memory, as fast as the machine can: through a ring of pinned memory,
- * with a few threads that empty or fill it. Nothing of it outlives the call but what the caller keeps.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * with a few threads that empty or fill it. Nothing of it outlives the call but what the caller keeps. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/crew.h"

@@ -8,10 +8,8 @@
  * no access; in a graph there is none of that.
  *
  * To CUDA, spilled memory (spill.h) is the host's: a copy that calls it the device's is refused, and is made by a call
- * that leaves that open.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * that leaves that open. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 #include "memory/spill.h"
 

@@ -2,10 +2,8 @@
  *
  * Each thread remembers, for a few stream handles, which cache serves the stream and which memory pool the handle that
  * came with it means. Both may be out of date: the cache looks itself whether the stream is the one it belongs to, and
- * vp_state.mempools_changed tells of the pools.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * vp_state.mempools_changed tells of the pools. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
 #include "pool/parking.h"

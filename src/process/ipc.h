@@ -6,10 +6,8 @@
  * CUDA, which says so.
  *
  * The exporter (ipc.c) answers from a thread of its own. The importer (import.c) never holds the library's lock while
- * it waits for an answer: two processes may well open each other's memory at the same moment.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * it waits for an answer: two processes may well open each other's memory at the same moment. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/state.h"

@@ -2,10 +2,8 @@
  *
  * Those layers know of no lock: the command and the tests drive a pool from one thread, without any. Inside the library
  * it is process/ and watch/ that see to it, and they cannot call these without the lock where clang compiles them. What
- * is not named here is called without it too, or asks nothing that changes.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is not named here is called without it too, or asks nothing that changes. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/lock.h"

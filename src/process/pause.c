@@ -10,10 +10,8 @@
  *   release   from here on the copy counts
  *
  * Until the release each failure leaves all as it was. Resuming makes and maps everything, or nothing; then it copies
- * back, and a failure there unmaps and releases again: the copy is still there.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * back, and a failure there unmaps and releases again: the copy is still there. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
 #include "base/clock.h"

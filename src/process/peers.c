@@ -1,10 +1,8 @@
 /* Peers: whom the memory of a device is open to.
  *
  * Access is a property of the device's whole memory here: what one context or one memory pool opens to a peer is open
- * in all of it, and stays open until the last one takes it back.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * in all of it, and stays open until the last one takes it back. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
 #include <errno.h>

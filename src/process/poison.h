@@ -6,10 +6,8 @@
  * too (or zeros), so that what is read before it is written is seen: as a floating-point number of any width it is
  * none.
  *
- * All with the library's lock held; it is let go while the host waits.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * All with the library's lock held; it is let go while the host waits. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/state.h"

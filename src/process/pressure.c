@@ -3,10 +3,8 @@
  * When a call that was passed on has failed for want of memory, what the pools keep idle may be what is missing, and so
  * may what waits in them for work to end. Without us cudaFree would have waited for that work, and the memory would be
  * there. So idle memory is given back and the call made again; and if that was not enough, what is pending is waited
- * for, for as long as an allocation of ours would wait. Nothing of this costs a call that succeeds.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * for, for as long as an allocation of ours would wait. Nothing of this costs a call that succeeds. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 #include "pool/learnt/ahead.h"
 #include "pool/bare/bare.h"

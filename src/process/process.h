@@ -6,10 +6,8 @@
  * vp_api_exit() and vp_api_coupled().
  *
  * Streams are handles as the driver knows them: a door of the per-thread kind (_ptsz) passes CU_STREAM_PER_THREAD for
- * 0.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * 0. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "order/context.h"

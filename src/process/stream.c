@@ -5,10 +5,8 @@
  * process whose CUDA is not ours, vp_enter() says no. Another destructor may use CUDA after it, and the stream is then
  * known again; so is this value, and the destructor runs once more, a few times at most. What is known after that, or
  * where no key was to be had, stays until the context ends: longer than the thread, so that the list of its streams
- * does not lie in its own memory.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * does not lie in its own memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
 #include <errno.h>

@@ -2,10 +2,8 @@
  * page that `vpool pause` reads.
  *
  * Managed memory is known by its addresses, as it goes by the same call as any other. Of what others were shown or have
- * shown it is only known that there was some: its end may come by calls that nobody sees.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * shown it is only known that there was some: its end may come by calls that nobody sees. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
 struct managed {

@@ -1,8 +1,6 @@
 /* What the process tells whoever watches it. Each is called by process/ alone, and filled in by watch/watch.c: a table
- * that is constant, so that the linker can make direct calls of them.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * that is constant, so that the linker can make direct calls of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "pool/pool.h"

@@ -3,10 +3,8 @@
  * RUNNING -> LOCKED -> CHECKPOINTED -> LOCKED -> RUNNING, in the line that the process has of the shared file
  * (ledger.c): both processes name the same one. A locked process's driver calls wait. Its bytes stay where they are,
  * and what it has of a device does not count while it is checkpointed. Brought back where there is no room for it, it
- * is lost: a real one is reported to be stuck then.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is lost: a real one is reported to be stuck then. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <errno.h>

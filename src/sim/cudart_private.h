@@ -1,9 +1,7 @@
 /* A small CUDA runtime. It reaches the driver as the real, statically linked one does:
  * dlopen("libcuda.so.1"), dlsym("cuGetProcAddress_v2"), and everything else through that function, once for
- * each kind of default stream.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * each kind of default stream. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

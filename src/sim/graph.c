@@ -2,10 +2,8 @@
  *
  * A captured op becomes a node: an op whose dependencies are the nodes before it. An executable has
  * copies of all nodes, which a launch replays in the order of capture, on the launching stream; that is one of the
- * orders that the graph allows.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * orders that the graph allows. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
 
 #include <stdlib.h>

@@ -3,10 +3,8 @@
  * VPOOL_SIM="shared=FILE" makes the devices of every process that names the file the same: what one has taken the
  * others lack. Each process has a line of the file; that of one that is gone is struck out by the next that takes
  * something, as a driver gives back what a dead process had. Only amounts are shared, no bytes; and the state in which
- * a checkpoint of it is (checkpoint.c).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * a checkpoint of it is (checkpoint.c). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"
 

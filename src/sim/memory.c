@@ -2,10 +2,8 @@
  *
  * Each block has address space of its own, a power of two in size. A freed block's space is kept, without
  * memory, for the next block of that size: so a late touch of freed memory is recognised instead of hitting
- * the host's own memory.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the host's own memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
 
 #include <stdlib.h>

@@ -1,8 +1,6 @@
 /* Stream-ordered memory and its pools. A freed block keeps its memory in its pool until the pool is settled:
- * at a synchronise, what exceeds the release threshold goes back to the device.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * at a synchronise, what exceeds the release threshold goes back to the device. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
 
 #include <stdlib.h>

@@ -2,10 +2,8 @@
  *
  * A node names one context, which has to reach both ends: of mapped memory that its own device alone may touch it is
  * refused (seen on two H200s). Memory of cuMemAlloc's own is copied by nodes between devices that were not given access
- * (seen there, too), and here also between devices that cannot have it, of which nothing is known.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * (seen there, too), and here also between devices that cannot have it, of which nothing is known. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
 
 #include <stdlib.h>

@@ -5,10 +5,8 @@
  * stream depends on the last op of each blocking stream, and an op on a blocking stream on the last of the
  * legacy one; a context barrier is an op of no stream that depends on the last op of every stream.
  *
- * Dependencies always point to ops that were queued earlier, so following them ends.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Dependencies always point to ops that were queued earlier, so following them ends. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
 #include <errno.h>

@@ -34,10 +34,8 @@
  *   trace=1               every call on stderr
  *
  * All functions here may be called from any thread, before cuInit too. Simulated time is the cost that the
- * calls had on one H200, and never a claim about this machine.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * calls had on one H200, and never a claim about this machine. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

@@ -7,10 +7,8 @@
  * With a modelled clock (timed.c) nothing is random: ops run as soon as they may, and kernels take time.
  *
  * One mutex guards everything. SIM_API takes it around each function body; what is named sim_* here expects
- * it held.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * it held. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

@@ -8,10 +8,8 @@
  *
  * A stream that is not at work is looked at when something happened that it may have waited for, and not before: an op
  * that heads a queue and waits for another is noted there. Driver calls move the clock, and waits of the host, and
- * whoever says so.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * whoever says so. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"
 

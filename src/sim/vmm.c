@@ -2,10 +2,8 @@
  *
  * With the bytes backing a handle is a range of its device's memfd and a mapping is an mmap of it, so that
  * two mappings of one handle alias, and so that a touch before set-access or after unmap faults in the host
- * process as well. An exported handle moves to a memfd of its own, which other processes can map.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * process as well. An exported handle moves to a memfd of its own, which other processes can map. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"
 

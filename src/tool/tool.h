@@ -1,8 +1,6 @@
 /* The subcommands of `vpool`. Each takes its own arguments (argv[0] is its name) and returns the exit status:
- * 0, 1 for a failure, 2 for wrong usage.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * 0, 1 for a failure, 2 for wrong usage. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <getopt.h>

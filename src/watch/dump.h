@@ -2,10 +2,8 @@
  *
  * A dump is a snapshot taken under the library's lock, between two operations; it is added up and written
  * without the lock. No driver call is made for one, but for the figures of the device that go with an
- * allocation which failed.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * allocation which failed. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/process.h"

@@ -3,9 +3,8 @@
  *
  * Whoever brings it back holds the lock of the user's processes and raises a word in the page of each, so that there is
  * nothing to ask as long as there is nothing to wait for. The lock goes with its holder; the word alone says nothing.
- *
- * SPDX-License-Identifier: Apache-2.0
  */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/watch.h"
 
 #include "base/clock.h"

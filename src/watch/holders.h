@@ -1,8 +1,6 @@
 /* Who holds memory, and in which ranges the program is, told in text and JSON. Where stacks are not recorded and no
- * range was ever begun, nothing is told.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * range was ever begun, nothing is told. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "watch/say.h"

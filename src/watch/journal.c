@@ -23,10 +23,8 @@
  *     | head [] packed | head [...................................................] empty |   ... and shown
  *
  * An extra field reaches as far as an empty member's body. For that the file grows by pages each of which is
- * an empty member, and so is valid after each page.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * an empty member, and so is valid after each page. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/journal.h"
 
 #include "base/cancel.h"

@@ -3,10 +3,8 @@
  * ".gz", gzipped. (A kill, not a power cut: the pages are the kernel's.)
  *
  * Not thread-safe. No thread, no process, no signal handler; no call can raise SIGBUS or SIGXFSZ when the
- * disk is full or a limit is reached, unless somebody else makes the file shorter meanwhile.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * disk is full or a limit is reached, unless somebody else makes the file shorter meanwhile. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/descriptor.h"

@@ -7,10 +7,8 @@
  *
  * Against thrashing: who has just given, and needs memory again, is spared for some seconds unless it lies still, and
  * who was not helped asks once a second. Who does not answer is not asked again for a minute. It can cost a process
- * time that another of its user asks; it never costs data.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * time that another of its user asks; it never costs data. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/lend.h"
 
 #include "base/clock.h"

@@ -3,10 +3,8 @@
  * Each thread has a stack of ranges, which ends with the thread; and the process has ranges that one thread may start
  * and another end. In traces and dumps these are thread 0's, and what is a depth elsewhere is a place among them. For
  * every name there is known how much was alive at most while a range of that
- * name was open, in whatever thread: blocks of all devices count. All is bounded: see the constants of marks.c.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * name was open, in whatever thread: blocks of all devices count. All is bounded: see the constants of marks.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/state.h"

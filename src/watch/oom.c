@@ -1,10 +1,8 @@
 /* An out-of-memory error that explains itself: one block on stderr, then CUDA's own error as ever.
  *
  * Many programs try sizes until one fits, and an error that is handled is none. So after a report there is
- * silence until no allocation has failed for a while, and a process has only so many.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * silence until no allocation has failed for a while, and a process has only so many. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
 #include "watch/holders.h"

@@ -2,10 +2,8 @@
  *
  * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons and a few stores
  * on the slow one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
- * id), there is none, and the program does as before.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * id), there is none, and the program does as before. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/shared_stats.h"
 
 #include "watch/dump.h"

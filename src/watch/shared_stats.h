@@ -4,10 +4,8 @@
  *
  * The process writes when it leaves the library's lock, under it, once the driver was asked for something, a few calls
  * were served or live memory changed by more than a MiB. What caches serve meanwhile is not yet counted, and counts as
- * live what they hold. A reader that wants to know exactly raises `asked`, and the next writer counts all.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * live what they hold. A reader that wants to know exactly raises `asked`, and the next writer counts all. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/process.h"

@@ -2,10 +2,8 @@
  *
  * The copy is quick (some ten nanoseconds a region) and lies in memory of its own, so that who wants to write
  * it down holds nobody up. Streams are told as cuStreamGetId tells them; 0 stands for calls without a stream:
- * cudaMalloc, and the barrier of a cudaFree.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * cudaMalloc, and the barrier of a cudaFree. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/lock.h"

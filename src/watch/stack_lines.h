@@ -1,7 +1,5 @@
-/* The line by which people know a stack, and which of them held most at the peak.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* The line by which people know a stack, and which of them held most at the peak. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -4,10 +4,8 @@
  * Where a function's frame ends follows from the place in its code, the stack pointer there and, where its size varies,
  * the frame pointer. So from one frame address on, if the return address at each of the places where they lay is the
  * same again, and with it the frame pointer saved beside it, it is the same walk. Only x86-64 has them at places known
- * beforehand; elsewhere nothing is kept.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * beforehand; elsewhere nothing is kept. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "watch/stack_table.h"

@@ -1,10 +1,8 @@
 /* What each stack held when most was alive, of all devices together.
  *
  * Nothing is copied at a new peak: these are counted, and a stack whose bytes change for the first time since the last
- * one keeps what they were.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * one keeps what they were. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/lock.h"

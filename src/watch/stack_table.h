@@ -2,10 +2,8 @@
  *
  * A stack is a frame and the stack that called it, so stacks share their outer parts. Finding what is known takes no
  * lock; what is new is added under one. A number, once given out, means the same until the process ends, in its forked
- * children too. Frames, stacks and modules are numbered from 1; 0 is none.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * children too. Frames, stacks and modules are numbered from 1; 0 is none. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/lock.h"

@@ -1,10 +1,8 @@
 /* Who asked for each block: VPOOL_STACKS=SIZE. Blocks of SIZE bytes or more have their stack recorded, and of smaller
  * ones one for each SIZE bytes that a thread allocates, which then stands for all of these.
  *
- * The table of stacks is stack_table.h; how a stack is walked is in stack_native.c and stack_python.c.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The table of stacks is stack_table.h; how a stack is walked is in stack_native.c and stack_python.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/state.h"

@@ -1,8 +1,6 @@
 /* What loaded modules export, looked up without the dynamic linker's lock: who holds the library's must not wait for
- * that, since a thread that holds it may run a constructor that wants ours.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * that, since a thread that holds it may run a constructor that wants ours. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stddef.h>

@@ -3,10 +3,8 @@
  * It has a lock of its own, the last that anybody takes: the fast path comes here without the library's.
  *
  * A program that is killed keeps what it recorded: see watch/journal.h. A forked child has the mapping of its parent's
- * file too, and leaves it at once: what it does itself goes into a file of its own, if the name makes one (%p).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * file too, and leaves it at once: what it does itself goes into a file of its own, if the name makes one (%p). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/trace.h"
 
 #include "base/cancel.h"

@@ -2,10 +2,8 @@
  *
  * Prints one JSON object: nanoseconds of an allocation and a free (room, used, unused) by size; for each size from 1
  * MiB on also of a block that begins and ends within a page that its neighbours have a part of; and of a small one
- * where the device is full.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * where the device is full. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 #include "check.h"
 

@@ -6,10 +6,8 @@
  *   bench_runtime   by the runtime API (runtime.c)
  *
  * The last two know nothing of the library: they run bare or under LD_PRELOAD, on a GPU, or with
- * LD_LIBRARY_PATH=build/sim without one. A call that fails names itself on stderr and ends the program.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * LD_LIBRARY_PATH=build/sim without one. A call that fails names itself on stderr and ends the program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -12,10 +12,8 @@
  * Prints one JSON object: host nanoseconds of a pair beside the driver's calls, before and after. The pairs are of
  * sizes that hardly come again, on one stream, with 64 blocks alive: of 3 to 12 MiB, for most of which a free range is
  * found (`fit`), and of 48 to 52 MiB, for most of which one must be built (`build`). And those of an allocation of some
- * 100 MiB of fresh memory (`fresh`).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * 100 MiB of fresh memory (`fresh`). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 #include "check.h"
 

@@ -8,10 +8,8 @@
  *   remapped   2 N handles with one mapping each, and half of them with a second one, 16 side by side
  *   twice      the same, and the other half too
  *
- * Handles must be of 2 MiB: VPOOL_HANDLE=2M.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Handles must be of 2 MiB: VPOOL_HANDLE=2M. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 #include "check.h"
 

@@ -12,10 +12,8 @@
  *                               processor in between, too); and nanoseconds of a pair that the fast path serves,
  *                               before and meanwhile
  *
- * Prints one JSON object. `large` and `full` need VPOOL_HANDLE=8M.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Prints one JSON object. `large` and `full` need VPOOL_HANDLE=8M. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench.h"
 #include "check.h"
 

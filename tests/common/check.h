@@ -1,8 +1,6 @@
 /* What ends a program under test that does not find what it expects, for programs in processes of their own. It ends at
- * once: what runs at an exit may be what is tested.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * once: what runs at an exit may be what is tested. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdio.h>

@@ -2,10 +2,8 @@
  * each asks the library's api layer first and then the driver, as preload/ does. With `doors_direct` false they are
  * plain CUDA calls, for a program that runs under LD_PRELOAD.
  *
- * All take and return what the CUDA calls of the same name do.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * All take and return what the CUDA calls of the same name do. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

@@ -1,10 +1,8 @@
 /* How often a test repeats what it does: all the times where it is built plainly, fewer under a sanitizer.
  *
  * A sanitizer looks at each path once it is gone, and makes it several times as dear to go; whether something shows up
- * only after the ten-thousandth time is the plain build's to find.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * only after the ten-thousandth time is the plain build's to find. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__

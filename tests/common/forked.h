@@ -1,8 +1,6 @@
 /* For programs whose forked children end as any process: a sanitizer's leak check is left out there. It would wait for
- * ever for the sanitizer's own lock, if another thread, the library's for one, held that when the process forked.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * ever for the sanitizer's own lock, if another thread, the library's for one, held that when the process forked. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* The map of owners: who has which bytes of physical memory, from the driver calls and memsets that the simulator sees.
- * SPDX-License-Identifier: Apache-2.0
  */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "owners.h"
 
 #include "base/slab.h"

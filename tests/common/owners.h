@@ -1,5 +1,4 @@
 /* The oracle that no byte has two owners, kept beside the allocator and without its help.
- * SPDX-License-Identifier: Apache-2.0
  *
  * By marks, which any program can do, on a device too: each owner fills its block with a mark that no other has, and
  * has all of it read back, in the order of its own work, before it lets the block go. Of two owners of one byte the
@@ -8,8 +7,8 @@
  * By the map (owners.c), on the simulated driver: an owner begins when the first memset of its block runs (or at once:
  * cudaMalloc's memory may be used by anyone at once), and ends when its last does. The pool is wrong if an owner begins
  * where another has not ended. Physical bytes are known by the driver calls that the pool makes: owners_lookup() stands
- * before these. What is wrong shows where it begins, whoever reads what afterwards.
- */
+ * before these. What is wrong shows where it begins, whoever reads what afterwards. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stddef.h>

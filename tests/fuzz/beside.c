@@ -1,8 +1,6 @@
 /* What a program does beside its blocks: memory pools, memory that CUDA gives out itself, pauses and trims, questions,
- * driver calls that fail, and what it must not do.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * driver calls that fail, and what it must not do. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/giving.h"
 #include "process/state.h"
 #include "cache.h"

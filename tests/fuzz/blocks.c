@@ -1,8 +1,6 @@
 /* Blocks of the program: allocated and freed in both ways on streams of all kinds, worked on, handed from stream to
- * stream, copied between devices.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * stream, copied between devices. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "process/state.h"
 #include "program.h"

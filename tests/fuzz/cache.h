@@ -1,9 +1,7 @@
 /* A cache of the program's own on bare segments, such as PyTorch's: it makes segments for a stream's blocks, cuts
  * blocks out of them, and tells the library which are in use. A capture has segments to itself, for as long as its
- * graph is there. A target without such operations has an empty one.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * graph is there. A target without such operations has an empty one. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "program.h"

@@ -1,8 +1,6 @@
 /* A cache on bare segments: pools of memory that belong to a captured graph, and pools that are set back to how they
- * were.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * were. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/bare.h"
 #include "process/state.h"
 #include "cache.h"

@@ -1,8 +1,6 @@
 /* The configuration file, as any bytes: every line is a setting, a section, a comment or wrong, and told once; what is
- * told lies within the text; and whoever asks for all programs hears at least of what one program does.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * told lies within the text; and whoever asks for all programs hears at least of what one program does. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/config.h"
 #include "fuzz.h"
 

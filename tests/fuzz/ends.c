@@ -1,9 +1,7 @@
 /* What ends, and when: contexts of all kinds by all calls, with captures in them and work left behind;
  * threads with their own streams; primary contexts that are reset; and any of this, and more, while a call of
- * the library waits.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the library waits. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 #include "base/clock.h"
 #include "base/thread.h"

@@ -1,8 +1,6 @@
 /* What the fuzz targets share. A target is a file with LLVMFuzzerTestOneInput. It is linked with libFuzzer to find
- * new inputs, and with replay.c to run those of corpus/ again as a plain test.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * new inputs, and with replay.c to run those of corpus/ again as a plain test. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

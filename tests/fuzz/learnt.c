@@ -1,8 +1,6 @@
 /* What a run has learnt, as any bytes: read whole, or refused; what is read keeps its bounds, and is read again from
- * what is written of it. The hash at its end is put right first: else nearly all bytes were refused for that alone.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * what is written of it. The hash at its end is put right first: else nearly all bytes were refused for that alone. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
 #include "memory/memory.h"
 #include "pool/learnt/learnt.h"

@@ -1,8 +1,6 @@
 /* The environment, as lines of NAME=VALUE: every value is taken or refused, none is out of the range that the table
- * allows, and the values in force, printed, are understood again as the same.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * allows, and the values in force, printed, are understood again as the same. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 #include "base/options.h"
 #include "fuzz.h"

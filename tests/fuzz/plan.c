@@ -1,8 +1,6 @@
 /* A plan, as any bytes: read whole, or refused with one line; what is read lies within its peak, and is read again from
- * what is written of it.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * what is written of it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
 #include "memory/memory.h"
 #include "tool/plan/planned.h"

@@ -1,8 +1,6 @@
 /* The program that an input is made into: what its parts share. The operations read their arguments from
- * run.in.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * run.in. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "../common/doors.h"

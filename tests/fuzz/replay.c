@@ -1,10 +1,8 @@
 /* A fuzz target without libFuzzer.
  *
  * usage: fuzz_TARGET PATH...                         runs the files named, and all files of the folders named
- *        fuzz_TARGET --random SECONDS [SEED [KEEP]]  runs random inputs, each written to the file KEEP before
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ *        fuzz_TARGET --random SECONDS [SEED [KEEP]]  runs random inputs, each written to the file KEEP before */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fuzz.h"
 
 #include <dirent.h>

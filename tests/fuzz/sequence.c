@@ -1,9 +1,7 @@
 /* The sequence of a target's operations that an input's bytes make: each one's number, and then its arguments. The
  * driver runs what is queued late and in any order that the rules allow, without data; owners.c sees to it that no byte
- * has two owners, and the pool's invariants are proved now and then.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * has two owners, and the pool's invariants are proved now and then. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cache.h"
 
 #include <stdarg.h>

@@ -1,9 +1,7 @@
 /* The streams of the program: they come and go, wait for each other, capture; and something outside may keep
  * one from getting on, which the library is told of (a host function) or not (a kernel that spins). Whoever
- * does not wait for such a stream by the program's own doing must get on all the same.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * does not wait for such a stream by the program's own doing must get on all the same. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 #include "cache.h"
 #include "sim.h"

@@ -1,10 +1,8 @@
 /* Allocates, computes and frees in a fixed order, and prints a checksum of everything computed: the same
  * whatever the allocator.
  *
- * usage: churn [STEPS]      prints one JSON object
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * usage: churn [STEPS]      prints one JSON object */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 #include <cstring>

@@ -7,10 +7,8 @@
  *     copies churn N       allocations on the first of N devices in use; 3: two, with copies between them
  *
  * No kernel runs, so that it can also be compiled as plain C++ and run on the simulated driver (-DSIMULATED leaves out
- * what that lacks).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * what that lacks). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 
 #include <stdint.h>

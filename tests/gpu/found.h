@@ -1,8 +1,6 @@
 /* The driver's functions for programs that find it at run time: a program lists those that it calls in FUNCTIONS(X)
- * before it includes this. p_cuInit is one's pointer, NEED() a call that must succeed.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * before it includes this. p_cuInit is one's pointer, NEED() a call that must succeed. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

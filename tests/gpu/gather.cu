@@ -3,10 +3,8 @@
  * meanwhile, and looks how long its calls take. Every layer is checked on the device.
  *
  * usage: gather [--rounds N]      prints one JSON object: the first thread's time, the longest and the median of the
- * second one's calls
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * second one's calls */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 #include <algorithm>

@@ -7,10 +7,8 @@
  * A process that has lent something is spared for five seconds, so turns begin with a pause: what alternates faster
  * than that waits for it.
  *
- * usage: lent [PERCENT [ROUNDS [MS]]]     of the device's memory, 60; 2 rounds; ms between turns, 5200
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * usage: lent [PERCENT [ROUNDS [MS]]]     of the device's memory, 60; 2 rounds; ms between turns, 5200 */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,10 +1,8 @@
 /* Uses cuBLAS, cuFFT, cuSOLVER and cuRAND as programs do, with workspaces of all sizes that the libraries take for
  * themselves and blocks that are handed from stream to stream, and checks what comes out.
  *
- * usage: libraries [ROUNDS]      prints one JSON object
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * usage: libraries [ROUNDS]      prints one JSON object */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 #include <cublas_v2.h>

@@ -1,10 +1,8 @@
 /* An allocator for PyTorch (torch.cuda.memory.CUDAPluggableAllocator) on cudaMallocManaged: what a program that wants
  * more memory than the device has can do without vpool. What is freed is kept for the next of its size on its stream,
  * as managed memory takes long to make: sizes are rounded up to eighths of a power of two, and no more than an eighth
- * of the device is kept. MANAGED_ROOM=BYTES: the device is as small as that; the rest is taken away at the start.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * of the device is kept. MANAGED_ROOM=BYTES: the device is as small as that; the rest is taken away at the start. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime.h>
 
 #include <cstdio>

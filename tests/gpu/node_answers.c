@@ -4,10 +4,8 @@
  * each end. Then it is asked what it is, run, changed, and run again. Prints a line for each answer and, last, all of
  * them as a JSON object.
  *
- * The driver is found at run time. Each kind of node has a process of its own, since one may end in a fault.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The driver is found at run time. Each kind of node has a process of its own, since one may end in a fault. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

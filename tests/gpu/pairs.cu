@@ -2,10 +2,8 @@
  *
  * usage: pairs [CASE...]      prints one JSON object: nanoseconds a pair by case
  *
- * Each case runs in batches; a batch's time divided by its pairs is one sample, and the median sample counts.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Each case runs in batches; a batch's time divided by its pairs is one sample, and the median sample counts. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 #include <algorithm>

@@ -6,10 +6,8 @@
  * Fills and copies only: it also runs on the simulated driver, whose times say nothing.
  *
  * usage: pausing [MIB [ROUNDS [VPOOL]]]     32,768 MiB alive, 3 rounds; with the command, `vpool pause` and `vpool
- * resume` instead of the driver's calls
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * resume` instead of the driver's calls */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -1,9 +1,7 @@
 /* Two GPUs of one process: each reads and writes the other's memory, by copies and by kernels, in blocks that
  * were there before access was enabled and in those that came after. Every byte is checked; then the bandwidth
- * is measured. Exits with 77 where there is one GPU alone.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is measured. Exits with 77 where there is one GPU alone. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 #include <vector>

@@ -2,10 +2,8 @@
  * knew nothing of, one after cudaFree, and reads of what was not written. Prints what was found as one JSON object; and
  * how long a right program takes, which must not be accused.
  *
- * Fills and copies only: it also runs on the simulated driver.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Fills and copies only: it also runs on the simulated driver. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <vpool.h>
 
 #define FUNCTIONS(X)                                                                                                   \

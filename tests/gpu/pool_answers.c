@@ -2,10 +2,8 @@
  * answer and, last, all of them as a JSON object. Only what must be the same under libvpool.so is asked: what a
  * pool has reserved beyond what is used, say, is the allocator's own affair.
  *
- * The driver is found at run time. Nothing is asked that a driver may answer with a crash.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The driver is found at run time. Nothing is asked that a driver may answer with a crash. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
 #define FUNCTIONS(X)                                                                                                   \

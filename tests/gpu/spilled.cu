@@ -2,10 +2,8 @@
  * fills, copies by every call in every direction, and questions. Run bare it tells what is right; under
  * VPOOL_SPILL=8G VPOOL_SPILL_TEST=1M each block here lies in the host's memory, and the answers must be the same.
  *
- * usage: spilled      prints one JSON object
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * usage: spilled      prints one JSON object */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 #include <cuda_fp16.h>

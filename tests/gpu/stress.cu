@@ -9,10 +9,8 @@
  *   --seconds  stop then, whatever is left to do
  *   --live     bytes alive at once, of all threads together
  *   --leave    hold the rest of the device's memory, so that no more than this can be had; then an
- *              out-of-memory error is no failure, only counted
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ *              out-of-memory error is no failure, only counted */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "common.cuh"
 
 #include <getopt.h>

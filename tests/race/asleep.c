@@ -2,10 +2,8 @@
  * other processes: what one of them holds comes back as it was.
  *
  * By contract nobody queues work on what sleeps: the others only have memory, and one writes to its own when the device
- * is awake.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is awake. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "pool/giving.h"

@@ -4,10 +4,8 @@
  * usage: race_bare [pins|captures|pools]...
  *   pins       another thread pins parts of the segments, without the cache's lock, as who makes a handle of them does
  *   captures   captures last while blocks come and go
- *   pools      a thread's segments are a pool that is set back now and then
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ *   pools      a thread's segments are a pool that is set back now and then */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "pool/bare/bare.h"

@@ -1,7 +1,5 @@
-/* Blocks allocated in one thread and freed in another, by both kinds of calls, while a third asks about them.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* Blocks allocated in one thread and freed in another, by both kinds of calls, while a third asks about them. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include <stdatomic.h>

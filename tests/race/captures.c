@@ -1,8 +1,6 @@
 /* Captures begin and end while other threads allocate and free: none may be destroyed, and none may see a
- * block of the pool.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * block of the pool. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 enum { ROUNDS = 200, SIZE = 100000 };

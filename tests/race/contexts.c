@@ -1,9 +1,7 @@
 /* Contexts are made and destroyed, with memory of both kinds in them, while a thread of the primary context
  * allocates and frees. The handle of a destroyed context comes back at once: the end of the old one must not
- * be taken for that of the new one.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * be taken for that of the new one. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 enum { ROUNDS = 500, SIZE = 300000, MAKERS = 3 };

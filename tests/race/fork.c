@@ -1,9 +1,7 @@
 /* A process that forks while its threads allocate. The child has no CUDA, and no thread that could give a
  * lock back: it must neither hang nor find the parent's memory; most children go on to execute another
- * program.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "process/process.h"

@@ -1,8 +1,6 @@
 /* Blocks large enough for events of their own, on fewer streams than threads: parked, taken back, and taken over by
- * the others while work on them is queued, in little memory.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the others while work on them is queued, in little memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include <sched.h>

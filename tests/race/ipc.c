@@ -1,8 +1,6 @@
 /* Two processes share memory, each from several threads: this one opens, the other (this program again)
- * allocates, exports and frees, and answers.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * allocates, exports and frees, and answers. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "process/process.h"

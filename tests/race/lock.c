@@ -1,8 +1,6 @@
 /* Many threads at one lock, some of which try, or come for a while only, under signals and while the process forks:
- * one has it at a time, nobody sleeps for ever, and errno stays.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * one has it at a time, nobody sleeps for ever, and errno stays. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "base/lock.h"

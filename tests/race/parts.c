@@ -1,7 +1,5 @@
-/* Large ranges, built in parts, while others take small memory, look and trim: a device that is nearly full.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* Large ranges, built in parts, while others take small memory, look and trim: a device that is nearly full. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "vpool.h"

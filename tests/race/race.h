@@ -1,9 +1,7 @@
 /* What the race tests share. They are plain programs, since Criterion does not bear ThreadSanitizer; each
  * does one thing from several threads at once. ThreadSanitizer finds the races; without it the programs still
- * find crashes, hangs and wrong answers.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * find crashes, hangs and wrong answers. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "../common/doors.h"

@@ -1,8 +1,6 @@
 /* Streams that come and go with work and frees queued on them, and each thread's own default stream, whose
- * frees others find.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * frees others find. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 enum { ROUNDS = 250 };

@@ -1,8 +1,6 @@
 /* A cache such as PyTorch's on bare segments, one for each device and all threads: segments of a stream, blocks cut out
- * of them, which other streams use, too; segments that go back; pools that are set back; parts that are pinned.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * of them, which other streams use, too; segments that go back; pools that are set back; parts that are pinned. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include "process/bare.h"

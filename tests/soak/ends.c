@@ -1,10 +1,8 @@
 /* What ends in the middle of its work, beside all that goes on elsewhere: contexts of all kinds, with a
  * capture in them and with frees that nothing has waited for; threads with streams of their own, which may
  * capture, and which may be cancelled; and streams that wait for the program, which goes on allocating
- * meanwhile.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * meanwhile. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include <errno.h>

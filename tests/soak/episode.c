@@ -1,8 +1,6 @@
 /* What takes several steps that belong together: captures and their graphs, contexts that come and go, work
- * with the world stopped.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * with the world stopped. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include <string.h>

@@ -4,10 +4,8 @@
  * owners of one byte thus show as a wrong word, which names the other owner.
  *
  * Locks, in this order: soak.world, one stream's `use` and soak.legacy in any order (who wants to write only
- * tries), soak.table_lock, soak.shelf_lock or those of the caches; then those of what is called.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * tries), soak.table_lock, soak.shelf_lock or those of the caches; then those of what is called. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "../common/doors.h"

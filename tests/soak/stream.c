@@ -1,8 +1,6 @@
 /* The streams of all threads: a table of plain ones, which come and go, the legacy stream of each device, and
- * each thread's own.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * each thread's own. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include <stdlib.h>

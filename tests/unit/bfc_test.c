@@ -1,8 +1,6 @@
 /* PyTorch's caching allocator: what is published of it. Sizes are halves of a MiB: a small segment has 4, a
- * shared large one 40.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * shared large one 40. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include <errno.h>

@@ -1,9 +1,7 @@
 /* Asks a CUDA driver a list of questions whose answers do not depend on the machine, one timeline each. Run on a
  * GPU, it makes driver_answers.txt; run on the simulated driver it must print the same. So the simulator
- * refuses what the real one refuses, and a doubt about either becomes a timeline here.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * refuses what the real one refuses, and a doubt about either becomes a timeline here. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "driver_answers.h"
 
 #include <stdio.h>

@@ -1,9 +1,7 @@
 /* What ends in the middle, and lists that must not grow: contexts, threads and streams that end while something of
  * theirs is under way, told or untold. Counts go back, locks come free, and what is kept of the dead is bounded. Work
- * is counted, not timed.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is counted, not timed. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "ends_test.h"
 
 #include "base/clock.h"

@@ -1,8 +1,6 @@
 /* PyTorch's expandable segments: what is published of them. Sizes are halves of a MiB: a small page has 4, a
- * large one 40.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * large one 40. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include <errno.h>

@@ -1,9 +1,7 @@
 /* Each driver call of a scripted run fails in turn: the error comes out as CUDA would give it, the pool is as
  * before, live bytes are intact, the same call succeeds when it is made again, and at the end nothing is left
- * at the driver.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * at the driver. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "compare/stalloc.h"

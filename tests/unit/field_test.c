@@ -1,8 +1,6 @@
 /* What went wrong for users of other interposers and of other allocators on virtual memory, where no test of a subject
- * guards it already. field_bugs.txt names the guards of each.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * guards it already. field_bugs.txt names the guards of each. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "process/state.h"

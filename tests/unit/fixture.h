@@ -1,8 +1,6 @@
 /* What the unit tests of the pool stand on: the simulated driver, linked directly, and on it either a pool
- * driven by itself (fx_) or the calls that the doors make (door_).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * driven by itself (fx_) or the calls that the doors make (door_). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <criterion/criterion.h>

@@ -1,8 +1,6 @@
 /* A device's memory goes to the host and comes back: bytes and addresses, what is refused, what may be done meanwhile,
- * and each driver call failing in turn.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * and each driver call failing in turn. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "api_test.h"
 
 #include <errno.h>

@@ -1,8 +1,7 @@
 /* What only ever grows unless something bounds it: old mappings, places that are remembered, and ranges of addresses.
  * In large numbers, on a device without memory behind it, and while nothing can be given up because work is not over.
- *
- * SPDX-License-Identifier: Apache-2.0
  */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "pool/place.h"

@@ -1,8 +1,6 @@
 /* What CUDA tells about our memory must be what it tells about its own: each attribute of a block of the pool
- * beside that of a native block made by the same call. Also memory that others make, which is only counted.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * beside that of a native block made by the same call. Also memory that others make, which is only counted. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "pool/parking.h"

@@ -1,9 +1,7 @@
 /* Who may have which bytes, and when: for each rule a program that goes wrong when the rule is broken. Owners
  * fill their block when they get it and read it back just before they free it; streams are held so that a
- * missing order shows as another's bytes.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * missing order shows as another's bytes. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "rules_test.h"
 
 #include "../common/owners.h"

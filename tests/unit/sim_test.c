@@ -1,8 +1,6 @@
 /* The simulated driver: that it is late, that it orders what CUDA orders and nothing else, that it refuses.
- * What the real driver answers call by call is in driver_answers.c.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * What the real driver answers call by call is in driver_answers.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_test.h"
 
 #include <criterion/criterion.h>

@@ -1,8 +1,6 @@
 /* The host's memory as the last resort: when, within which bounds, and that nothing but its speed tells it from the
- * device's. Its copies are in tests/process/preload/spilled.c.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * device's. Its copies are in tests/process/preload/spilled.c. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "base/host_memory.h"

@@ -1,8 +1,6 @@
 /* Stream caches: what a stream frees is parked for it, and comes back to it alone. Each test goes the way of the doors,
- * so that the fast path is taken where it may be; driver calls tell which way it was.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * so that the fast path is taken where it may be; driver calls tell which way it was. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include "process/state.h"

@@ -1,8 +1,6 @@
 /* Lines, points and conditions: what has to be over before memory changes hands, asked of the simulated
- * driver.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * driver. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "timeline_test.h"
 
 #include <errno.h>

@@ -1,8 +1,6 @@
 /* The published VPMM policy: the cases that a faithful implementation meets. Sizes are pages (64 KiB here);
- * `pages` of them are mapped in advance, and `held` counts those mapped.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * `pages` of them are mapped in advance, and `held` counts those mapped. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
 #include <errno.h>

@@ -14,10 +14,8 @@
  * they are. Who wants memory of theirs breaks the run first; from then on its pages are counted one by one.
  *
  * Locks: the cache holds one of its own around everything that it tells of one device. Blocks are counted, by atomic
- * steps; where all pages are backed, that is all. Everything else is under the lock of the library.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * steps; where all pages are backed, that is all. Everything else is under the lock of the library. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/thread.h"

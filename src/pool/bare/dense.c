@@ -5,10 +5,8 @@
  * to rest whatever the addresses; one that does not makes segments for ever. So once there are more than HOARD_PERCENT
  * of the most that was alive, a segment is made only while all are not many more than what is in use now: else the
  * cache hears that there is no memory, gives back all segments without a block, as it does in earnest, and asks again.
- * The next segment lies where they were, with the memory that is still mapped there.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The next segment lies where they were, with the memory that is still mapped there. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
 /* Of the most that was alive: beyond, the cache hoards. Of what is alive: up to that it gets segments then. And so many

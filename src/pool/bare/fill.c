@@ -8,10 +8,8 @@
  *
  * A block that reaches into a chunk pins it whole. Once more is lost in this way than is worth it, such a chunk is
  * replaced by single pages as the block comes, if that wins two at least; sooner where a slot lost some the last time
- * that memory was nearly used up, and where the rest lies beyond the segment.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * that memory was nearly used up, and where the rest lies beyond the segment. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 #include "pool/slack.h"
 

@@ -2,10 +2,8 @@
  *
  * As far as the past tells, the idle chunk is best that is needed last; where now is as at no time before, the one that
  * will rest for longest, by its pauses so far. It counts as needed where it is mapped now, and wherever it was: to take
- * it back there costs nothing.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * it back there costs nothing. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
 #include "base/sort.h"

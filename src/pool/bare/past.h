@@ -3,9 +3,8 @@
  *
  * Its clock counts these. Where the last few have come in that order before, all that followed then is expected again.
  * It is known by slot of addresses when each was used, so that of each slot the next use is found, as far as expected.
- *
- * SPDX-License-Identifier: Apache-2.0
  */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -5,10 +5,8 @@
  *
  * Who takes the run and who breaks it change its word by one atomic step from whole, so that one of the two succeeds.
  * Who was too late to take it counts itself in page by page, as if there had never been one. All else is under both
- * locks: then no block comes or goes, and nobody breaks anything.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * locks: then no block comes or goes, and nobody breaks anything. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
 /* The later one; 0, which counts as later than all: one is not noted. */

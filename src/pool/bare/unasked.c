@@ -6,10 +6,8 @@
  * it. What is short for one may be what another holds for a moment: one that lacks memory is looked after again
  * whenever another has gone; and what had no memory before goes again with its block, whatever is pinned or in doubt.
  *
- * Room that is asked for ends it: the cache is through. All is under the lock of the library and the cache's.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Room that is asked for ends it: the cache is through. All is under the lock of the library and the cache's. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
 #include <errno.h>

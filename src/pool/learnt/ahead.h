@@ -16,10 +16,8 @@
  * memory: the builder goes on, in handles that are of use for any size. All rules of who may have which bytes are those
  * of any other memory.
  *
- * The caller holds the library's lock, where nothing else is said.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The caller holds the library's lock, where nothing else is said. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "pool/learnt/learnt.h"

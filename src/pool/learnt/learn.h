@@ -6,10 +6,8 @@
  * nothing else takes while it is alive. The addresses are then cut into handles: large ones where one block lies for
  * good, smaller ones where blocks come and go. Of the small zone and of bare segments it is noted where handles are.
  *
- * The caller holds the library's lock; but vp_learn_sum_up() may take tenths of a second.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The caller holds the library's lock; but vp_learn_sum_up() may take tenths of a second. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "base/table.h"

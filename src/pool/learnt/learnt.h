@@ -4,10 +4,8 @@
  * nothing: whatever the bytes are, it takes a bounded time and bounded memory, and tells what is wrong.
  *
  * A hint only: handles are made where it says, ahead of the program, and requests get the places that it names where
- * these are free (ahead.h). What it says of a program that does something else costs some idle memory for a while.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * these are free (ahead.h). What it says of a program that does something else costs some idle memory for a while. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>

@@ -2,10 +2,8 @@
  *
  * Nothing is taken for granted: driver and library are tried out in processes of their own (probe.c), and
  * what a program did it is asked for itself, by VPOOL_STATS. A line begins with `ok`, with `--` where there
- * is something to know, or with `!!` where there is something to do.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is something to know, or with `!!` where there is something to do. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/config.h"
 #include "base/options.h"
 #include "base/process.h"

@@ -1,8 +1,6 @@
 /* What `vpool doctor` tries out, each in a process of its own (the command runs itself), so that a driver
- * that crashes or hangs is a finding, too. It prints lines of a key and a value.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * that crashes or hangs is a finding, too. It prints lines of a key and a value. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 /* The driver, as any program finds it: its file, version and devices. */

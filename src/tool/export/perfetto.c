@@ -1,8 +1,6 @@
 /* Chrome's trace event format: https://ui.perfetto.dev opens it. Times in microseconds, as the program had them; how
- * long driver calls take is the model's, and a slice is cut where the next event of its stream begins.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * long driver calls take is the model's, and a slice is cut where the next event of its stream begins. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/export/export.h"
 #include "tool/out.h"
 

@@ -1,10 +1,8 @@
 /* Profiles by stack: pprof's protocol buffer (github.com/google/pprof, proto/profile.proto), and collapsed stacks.
  *
  * A profile has a sample for each stack, device and stream, with what was allocated in all, what was alive when most
- * was, and what was alive at the end.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * was, and what was alive at the end. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/export/export.h"
 #include "tool/plan/numbers.h"
 

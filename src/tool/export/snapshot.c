@@ -2,10 +2,8 @@
  * and the segments with their blocks as they are at the end. Chunks are told as parts of expandable segments are, by
  * segment_map and segment_unmap: the viewer joins neighbours, so that a block may lie in several.
  *
- * The file is a pickle of protocol 2, with no more than the opcodes that the viewer's own reader knows.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * The file is a pickle of protocol 2, with no more than the opcodes that the viewer's own reader knows. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/export/export.h"
 
 #include <errno.h>

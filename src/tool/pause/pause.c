@@ -1,10 +1,8 @@
 /* vpool pause and vpool resume: a program's device memory goes to the host and comes back, from outside.
  *
  * A call of the driver's may never return. So a helper, a process of its own, makes them, and is ended when its time is
- * up; another one then looks at the state that it has left, and lets a locked process run on.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * up; another one then looks at the state that it has left, and lets a locked process run on. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pause/pause.h"
 
 #include "base/clock.h"

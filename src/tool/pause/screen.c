@@ -1,9 +1,7 @@
 /* Whom the driver can checkpoint: it is reported to hang with NCCL, and to fail with managed memory and with what other
  * processes share. What a process under the library has of these stands in its page; of any other one only its maps are
- * seen.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * seen. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pause/screen.h"
 
 #include "process/process.h"

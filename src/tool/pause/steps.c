@@ -1,8 +1,6 @@
 /* Pausing and resuming a process by the driver's checkpoint, step by step. Whatever ends the helper between two of
- * them, the process runs, or `vpool resume` brings it back: the driver knows its state, and a file how far we came.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * them, the process runs, or `vpool resume` brings it back: the driver knows its state, and a file how far we came. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pause/pause.h"
 
 #include "base/clock.h"

@@ -1,7 +1,5 @@
-/* The modules of a recorded program: ranges that it calls `module:…`, and which of them differ from visit to visit.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* The modules of a recorded program: ranges that it calls `module:…`, and which of them differ from visit to visit. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "tool/read/trace.h"

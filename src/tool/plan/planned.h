@@ -1,8 +1,6 @@
 /* Plans of recorded programs: made of a trace, written, and read again. A plan is of one device.
- * src/compare/stalloc_file.h has the lines of the file.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * src/compare/stalloc_file.h has the lines of the file. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "compare/stalloc.h"

@@ -1,7 +1,5 @@
-/* The stacks of a dump: those that its regions name by number, and the frames of its holders.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* The stacks of a dump: those that its regions name by number, and the frames of its holders. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "tool/plan/numbers.h"

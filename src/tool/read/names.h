@@ -1,9 +1,7 @@
 /* What native code is called, by the symbol tables of its modules: read by elfutils' libdw, demangled by libiberty
  * where the build has it, else by the C++ runtime. Both runtime libraries are looked for when they are needed: without
- * them frames stay module and offset, and it is said why.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * them frames stay module and offset, and it is said why. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "tool/read/stacks.h"

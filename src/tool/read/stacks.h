@@ -1,10 +1,8 @@
 /* Stacks of a recording: who called whom. They share their outer parts: a stack is a frame, called by another stack.
  *
  * Number 0 stands for none. A stack's parent has a lower number than itself. As recorded, frames of native code are
- * places in modules; vp_stacks_name() looks up what they are called.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * places in modules; vp_stacks_name() looks up what they are called. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "tool/array.h"

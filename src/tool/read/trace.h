@@ -2,10 +2,8 @@
  *   op,id,size,stream,us                           ours: `a` allocates, `f` frees; `us` since the first event.
  *                                                  trace_records.c has the other kinds of line
  *   Thread,Time,Action,Pointer,Size,Stream         RMM's CSV log; failures and what has no bytes are passed over
- * Whatever is not as it should be is an error: a trace is read whole or not at all.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Whatever is not as it should be is an error: a trace is read whole or not at all. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "tool/read/stacks.h"

@@ -9,10 +9,8 @@
  *   n,FRAME,KIND,TEXT,US           a frame: p Python, LINE:FUNCTION:FILE; c native, MODULE:OFFSET; t said in words
  *   s,STACK,PARENT,FRAME,US        a stack: a frame, called by another stack (0: by nobody)
  *   +,,,TEXT,US                    the text of the line before goes on
- * Text is percent-encoded. A record whose text may go on is kept until another begins.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Text is percent-encoded. A record whose text may go on is kept until another begins. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/trace_read.h"
 
 #include "tool/read/utf8.h"

@@ -3,10 +3,8 @@
  *
  * Each stream of the trace is a stream; its work is taken to lag behind the host, so that memory of another stream is
  * reused by a wait, not by luck; or a clock is modelled, and it lags so far (model.h). Whether a stream may wait is
- * VPOOL_WAIT's to say. What the trace leaves live is freed at the end of each repetition.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * VPOOL_WAIT's to say. What the trace leaves live is freed at the end of each repetition. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "compare/compare.h"

@@ -13,10 +13,8 @@
  *
  * Two shadows tell what was lost. They are the same program, with the same kernels, host and lag, once without the
  * waits of the pool, once without its driver calls, too. Of a device that shares out all its time they need to know no
- * more than when all of it is over.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * more than when all of it is over. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "driver/driver.h"

@@ -1,9 +1,7 @@
 /* CUDA's own stream-ordered pool, for what a policy leaves to CUDA: all of it under `native`. On a real
  * device alone. The simulated driver's pool takes a freed block again for exactly its own size and for
- * nothing else; what it would hold says nothing of what CUDA's does.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * nothing else; what it would hold says nothing of what CUDA's does. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "driver/driver.h"

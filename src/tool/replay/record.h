@@ -2,10 +2,8 @@
  * were held and not live, and the driver calls.
  *
  * "At event i" is the moment after it. A mapping's life is told in stretches [from, to) of events, one while it is its
- * chunk's current mapping and one while it is not.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * chunk's current mapping and one while it is not. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "tool/array.h"

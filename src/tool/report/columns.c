@@ -1,9 +1,7 @@
 /* The columns of the page. A script element each, so that the page reads only what it shows; in it a few bytes a
  * number, in base64: what happened in each event and where its block lay, from which the page has the state of every
- * moment. data.js and stacks.js read what is written here.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * moment. data.js and stacks.js read what is written here. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/report/columns.h"
 
 #include <errno.h>

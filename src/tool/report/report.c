@@ -1,10 +1,8 @@
 /* vpool report: a page that shows what traces and dumps hold.
  *
  * The page draws; this file gives it the facts: columns of numbers (columns.c), and in JSON what they are of. A trace
- * of several devices is as many inputs of the page, of one group.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * of several devices is as many inputs of the page, of one group. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/report/report.h"
 
 #include "base/options.h"

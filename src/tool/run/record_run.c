@@ -1,10 +1,8 @@
 /* Running a program to its end for the sake of its page: what it recorded is found, drawn, and told in three lines.
  *
  * Here alone the command stays, and the program is its child: something must be there at the end. It has the terminal,
- * and signals that the command gets are passed on to it.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * and signals that the command gets are passed on to it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/record_run.h"
 
 #include "base/options.h"

@@ -2,10 +2,8 @@
  *
  * The command becomes the program: its id, its terminal, its signals and its exit status are the program's
  * own, and there is nothing left that could stand between. What is printed at the end, the library prints, in
- * the program. Only where a page is wished for at the end it stays (record_run.h).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the program. Only where a page is wished for at the end it stays (record_run.h). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/launch.h"
 #include "tool/run/record_run.h"
 #include "tool/help/settings.h"

@@ -2,10 +2,8 @@
  *
  * What lies in a folder that others write to is not trusted: no link is followed, a file counts if it is a plain one
  * that belongs to the process which it says it is of, it is read and not mapped (its owner may make it shorter), and of
- * it only the reader's counters are written.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * it only the reader's counters are written. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/pages.h"
 
 #include <ctype.h>

@@ -1,10 +1,8 @@
 /* The devices above the table of vpool top: what all its processes hold of each, as a bar and as a history.
  *
  * A device has another number in each process that is shown some of them alone; where it is on the machine's buses
- * tells which it is.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * tells which it is. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/top.h"
 
 #include <stdlib.h>

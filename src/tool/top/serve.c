@@ -2,10 +2,8 @@
  *
  * The server knows one thing: `GET /metrics`. It is for localhost, where Prometheus's agent or a proxy with a name and
  * a password asks it. All who ask are served side by side: who is slow keeps nobody waiting, and is cut off, and so is
- * the one who has been there longest when too many are there.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * the one who has been there longest when too many are there. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "tool/top/top.h"
 

@@ -1,8 +1,6 @@
 /* vpool top: what the pools of this user's processes hold, and for root those of all users. This file is the command
- * and JSON; table.c is the table, watch.c the terminal, metrics.c what Prometheus reads.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * and JSON; table.c is the table, watch.c the terminal, metrics.c what Prometheus reads. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/top.h"
 
 #include "base/json.h"

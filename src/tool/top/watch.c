@@ -2,10 +2,8 @@
  *
  * Plain ANSI, on the terminal's second screen: the picture is drawn over the old one, each line cleared
  * behind its end, in one write, so that nothing flickers. Whatever ends the command, a signal or q, the
- * terminal is as it was.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * terminal is as it was. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/top.h"
 
 #include "base/clock.h"

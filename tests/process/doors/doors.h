@@ -3,9 +3,8 @@
  * It runs twice, bare and under libvpool.so, and must say the same. So nothing that it says may depend on addresses, on
  * when queued work runs, or on how much memory is free: an address is said as a block and an offset, and contents are
  * looked at when all work is over. What it does next depends on its seed alone, and on answers that must be the same.
- *
- * SPDX-License-Identifier: Apache-2.0
  */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

@@ -1,10 +1,8 @@
 /* The made-up program: its steps, one after the other, each on one of a few threads.
  *
  * usage: doors SEED STEPS MOST [KEPT]
- * It has at most MOST MiB of the devices' memory. KEPT names the steps that are made, as 3,7-12.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * It has at most MOST MiB of the devices' memory. KEPT names the steps that are made, as 3,7-12. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "doors.h"
 
 #include <dlfcn.h>

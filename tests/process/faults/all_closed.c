@@ -1,8 +1,6 @@
 /* The program closes all descriptors but its own, and has files and a connection of its own under their numbers then.
- * What it writes there stays as it is. With argv[1], another process opens two blocks of its memory meanwhile.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * What it writes there stays as it is. With argv[1], another process opens two blocks of its memory meanwhile. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 #include <fcntl.h>

@@ -1,10 +1,8 @@
 /* A thread is cancelled in the process's first call, in its first mark, in an allocation that fails, or in pairs that
  * are recorded until the file has grown; another allocates and fails afterwards.
  *
- * usage: cancel_more first|mark|oom|pairs
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * usage: cancel_more first|mark|oom|pairs */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

@@ -1,9 +1,7 @@
 /* Copies queued in a stream of another device than the current one, or captured. argv[1]: the stream's device;
  * argv[2]: the current one; argv[3], argv[4]: where it goes and comes from, a device or h for the host's memory;
- * argv[5]: c if it is captured, j if the stream has joined a capture that began on another one
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * argv[5]: c if it is captured, j if the stream has joined a capture that began on another one */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 enum { BYTES = 1 << 20 };

@@ -1,8 +1,6 @@
 /* Threads that wait in vain for one held stream, all at once: argv[1] of them. Seconds later a stream asks for what
- * another will have freed in 30 ms.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * another will have freed in 30 ms. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

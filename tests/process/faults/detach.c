@@ -1,8 +1,6 @@
 /* A context ends by a route that the library does not see: the driver's own cuCtxDestroy, argv[1] bytes
- * behind vp_sim_hold.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * behind vp_sim_hold. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(int argc, char **argv) {

@@ -1,8 +1,6 @@
 /* A primary context is retained by a route that the library does not see (argv[1] bytes behind vp_sim_hold),
- * then by pairs of calls that it sees, while another thread allocates.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * then by pairs of calls that it sees, while another thread allocates. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 static CUcontext c;

@@ -1,8 +1,6 @@
 /* What the programs of this folder have in common. Each of them once ended otherwise under libvpool.so than alone;
- * run.py tells them apart. They link to the simulated driver, and may tell it to hold a stream or to fail a call.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * run.py tells them apart. They link to the simulated driver, and may tell it to hold a stream or to fail a call. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

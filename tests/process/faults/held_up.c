@@ -1,7 +1,5 @@
-/* Work on one stream ends only when the host says so, after another stream has used the memory freed behind it.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* Work on one stream ends only when the host says so, after another stream has used the memory freed behind it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(void) {

@@ -1,7 +1,5 @@
-/* A host function holds up a stream, or one that waits for it, until the program has seen the other stream end.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* A host function holds up a stream, or one that waits for it, until the program has seen the other stream end. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <semaphore.h>
 
 #include "fault.h"

@@ -1,8 +1,6 @@
 /* The program's threads have stacks of so many KiB unless told otherwise; those of the library are its own. It ends by
- * a signal, of which one of them writes.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * a signal, of which one of them writes. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(int argc, char **argv) {

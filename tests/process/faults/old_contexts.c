@@ -1,8 +1,6 @@
 /* A context made as old programs do: by the name without a version, which ctypes finds, or for OpenGL, as PyCUDA does.
- * What runs there on another context's memory counts as what runs in any other.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * What runs there on another context's memory counts as what runs in any other. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 enum { SIZE = 8 << 20, ROUNDS = 10 };

@@ -1,8 +1,6 @@
 /* Two threads make their first calls at once. The library is being opened by the first one's, held up by a reader of
- * stderr that sleeps, when the second one makes a context: what runs there counts as what runs in any other.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * stderr that sleeps, when the second one makes a context: what runs there counts as what runs in any other. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 #include <fcntl.h>

@@ -1,8 +1,6 @@
 /* A child that no handler of pthread_atfork() hears of, as _Fork() and clone() make it, exits as programs
- * do: what is its parent's stays.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * do: what is its parent's stays. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/syscall.h>
 
 #include "fault.h"

@@ -1,8 +1,6 @@
 /* Threads with the smallest stack that there is: the first call of the process, allocations that are refused, one that
- * is spilled, and the end of the program.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is spilled, and the end of the program. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 #include <limits.h>

@@ -1,9 +1,7 @@
 /* Replays a trace (CSV on stdin) by stream-ordered calls, with a memset of each block, and prints what a
  * thousand events cost. argv: events between two synchronises, events at most, and the first and the number
- * of events behind which all streams are held.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * of events behind which all streams are held. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <stdbool.h>
 
 #include "fault.h"

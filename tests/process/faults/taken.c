@@ -1,8 +1,6 @@
 /* The program closes its standard descriptors, and has a file of its own as number 2 then; argv[1]: opened to be
- * written to alone, as a shell would for its stderr, or with no name. What is out of memory is told of elsewhere.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * written to alone, as a shell would for its stderr, or with no name. What is out of memory is told of elsewhere. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 #include <fcntl.h>

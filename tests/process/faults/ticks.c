@@ -1,8 +1,6 @@
 /* A timer of the program's ticks: what reserves room in a file is told so (EINTR) at first, and always where it takes
- * longer than from tick to tick, as a tmpfs does before Linux 6.11.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * longer than from tick to tick, as a tmpfs does before Linux 6.11. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 #include <errno.h>

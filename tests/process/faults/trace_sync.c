@@ -1,8 +1,6 @@
 /* Replays a trace (CSV on stdin) by cuMemAlloc and cuMemFree. argv: a size that all are rounded up to, and 1
- * for a memset of each block.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * for a memset of each block. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
 int main(int argc, char **argv) {

@@ -1,10 +1,8 @@
 /* A program that allocates and frees as it is told, line by line, and answers each line: ALLOC NAME MIB and FREE NAME
  * by stream, TAKE NAME MIB and DROP NAME by cudaMalloc, RAW NAME MIB by cuMemCreate, MANAGED NAME MIB, SYNC, CHECK
  * NAME, FREEMEM, STATS, SLEEP, WAKE, CAPTURE and CAPTURED, IPC NAME, EXPORT, RANKS, REGISTER NAME, END. After EXEC it
- * begins anew, in the same process.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * begins anew, in the same process. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>

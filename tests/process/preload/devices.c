@@ -1,8 +1,6 @@
 /* Guests of two devices (VPOOL_SIM=devices=2, with peers=0: that cannot reach each other): copies between them, which
- * need no leave, and what one device's trouble is to the other.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * need no leave, and what one device's trouble is to the other. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>

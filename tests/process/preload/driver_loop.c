@@ -1,8 +1,6 @@
 /* loop/libcuda.so.1: a driver that looks itself up, when it is loaded and inside its own calls, and goes on
- * by what it finds. It has little more than that: no virtual memory, so everything must be passed on to it.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * by what it finds. It has little more than that: no virtual memory, so everything must be passed on to it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <string.h>

@@ -1,8 +1,6 @@
 /* What the guests share: programs that run under libvpool.so on the simulated driver, each with cases by
- * name. A case returns if all is well. What it prints may be compared with a run without libvpool.so.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * name. A case returns if all is well. What it prints may be compared with a run without libvpool.so. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "../../common/check.h"

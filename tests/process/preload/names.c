@@ -1,8 +1,6 @@
 /* libnames.so: functions whose names begin as the driver's do, or are the driver's. Whoever looks them up in
- * this library's handle means these.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * this library's handle means these. */
+/* SPDX-License-Identifier: Apache-2.0 */
 int cudnnCreate(void);
 int cuMemAllocFoo(void);
 int cuMemAlloc(void);

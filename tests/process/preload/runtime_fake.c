@@ -1,9 +1,7 @@
 /* libcudart.so.12, or so it is called: as little of a runtime as two of them in one process need. It says
  * that it is CUDA 11, whose cudaSetDevice leaves the context to the next call, and counts the calls that
- * reach it.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * reach it. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,8 +1,6 @@
 /* libself.so: a library that looks up symbols by itself and for itself, as OpenMP runtimes and other
- * interposers do.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * interposers do. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>

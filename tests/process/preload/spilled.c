@@ -1,8 +1,6 @@
 /* Guests whose blocks of a MiB and more lie in the host's memory (VPOOL_SPILL_TEST=1M): what CUDA would refuse to copy
- * is copied by every call, in every direction, and every question is answered as for the device's memory.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * is copied by every call, in every direction, and every question is answered as for the device's memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "../../../src/driver/younger.h"
 #include "guest.h"
 

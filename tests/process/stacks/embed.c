@@ -1,8 +1,6 @@
 /* A program that embeds Python, as a plug-in does: `embed LIBPYTHON`, on the simulated driver. Memory is asked for from
- * within Python code, with no interpreter yet, in one that has ended, and in the next.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * within Python code, with no interpreter yet, in one that has ended, and in the next. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "../../common/check.h"
 
 #include <cuda.h>

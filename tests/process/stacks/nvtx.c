@@ -1,8 +1,6 @@
 /* A library that has NVTX's headers, as far as tools see it: loads what NVTX_INJECTION64_PATH names, and calls what
- * that attaches. On the simulated driver.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * that attaches. On the simulated driver. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "../../common/check.h"
 
 #include <cuda.h>

@@ -1,8 +1,6 @@
 /* A program that exports what CPython does, but is none whose stacks can be read: `odd WHICH`, on the simulated driver.
- * Nothing of it may be taken for an interpreter's memory.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * Nothing of it may be taken for an interpreter's memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "../../common/check.h"
 
 #include <cuda.h>

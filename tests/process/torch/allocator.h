@@ -1,7 +1,5 @@
-/* A stand-in for PyTorch's libc10_cuda.so: the cache of one device, in the manner of its DeviceCachingAllocator.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* A stand-in for PyTorch's libc10_cuda.so: the cache of one device, in the manner of its DeviceCachingAllocator. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "c10.h"

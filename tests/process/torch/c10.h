@@ -1,9 +1,7 @@
 /* A stand-in for PyTorch's libc10.so and libc10_cuda.so: what of their declarations gives its functions the same names.
  *
- * TORCH is the version: 206, 211 or 215.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * TORCH is the version: 206, 211 or 215. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,7 +1,5 @@
-/* Guests of the stand-in for PyTorch: programs over its cache, each with cases by name.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* Guests of the stand-in for PyTorch: programs over its cache, each with cases by name. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "../../common/check.h"

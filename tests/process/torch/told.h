@@ -1,7 +1,5 @@
-/* What the doors have told of bare segments: libvpool.so with a recorder before process/bare.h's functions (told.c).
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+/* What the doors have told of bare segments: libvpool.so with a recorder before process/bare.h's functions (told.c). */
+/* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stddef.h>

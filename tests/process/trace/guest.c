@@ -2,10 +2,8 @@
  * threads, on two streams, with some synchronous calls, and counts the calls that returned in the file
  * COUNTER, from where they can be read after a kill. N calls, or without end if N is 0. fork: makes a child
  * first, which ends in the ordinary way while the parent goes on. exit: a thread goes on while the process
- * exits.
- *
- * SPDX-License-Identifier: Apache-2.0
- */
+ * exits. */
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "../../common/check.h"
 #include "../../common/forked.h"
 
