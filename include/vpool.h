@@ -43,52 +43,41 @@ struct vpool_stats {
 /* The library's version, "MAJOR.MINOR.PATCH"; a constant. */
 const char *vpool_version(void);
 
-/*
- * The pool of a device (CUDA's ordinal, 0 to 63). The caller sets `stats->size` and owns the struct; members that this
+/* The pool of a device (CUDA's ordinal, 0 to 63). The caller sets `stats->size` and owns the struct; members that this
  * version of the library does not know become 0. Returns 0; -EINVAL: no such ordinal, or `stats` is NULL or its size
- * too small to be true; -ENODEV: the device has no pool (yet). Takes the library's lock, and some microseconds.
- */
+ * too small to be true; -ENODEV: the device has no pool (yet). Takes the library's lock, and some microseconds. */
 int vpool_stats(int device, struct vpool_stats *stats);
 
-/*
- * Marks a moment by a name, such as "epoch 3": a line `m,NAME,THREAD,0,MICROSECONDS` in the file that VPOOL_TRACE
+/* Marks a moment by a name, such as "epoch 3": a line `m,NAME,THREAD,0,MICROSECONDS` in the file that VPOOL_TRACE
  * names, between the allocations and frees before and after it; before CUDA's start marks are kept until that file
  * begins (the first 512). Of the name the first 128 bytes count; in the file commas, quotes, percent signs and control
  * characters stand as %2C and so on. It may be the caller's own memory, and is not looked at afterwards. Returns 0;
  * -EINVAL: the name is NULL or empty; -ENODEV: nothing is recorded. Costs some hundred nanoseconds where something is,
- * else a few.
- */
+ * else a few. */
 int vpool_mark(const char *name);
 
-/*
- * Writes what every pool of the process looks like now into an open file: a dump, the JSON object that docs/dumps.md
+/* Writes what every pool of the process looks like now into an open file: a dump, the JSON object that docs/dumps.md
  * describes, whatever VPOOL_DUMP says. The descriptor stays the caller's, at the end of what was written. Returns 0;
  * -EINVAL: it is negative; -ENODEV: there is no pool, and nothing went on to CUDA; -EBUSY: another thread hangs in the
- * driver; or what write(2) failed with. Takes the library's lock for some ten nanoseconds a region, no driver call.
- */
+ * driver; or what write(2) failed with. Takes the library's lock for some ten nanoseconds a region, no driver call. */
 int vpool_snapshot(int fd);
 
-/*
- * A range of the calling thread, from the push to the pop: lines `b,NAME,THREAD,DEPTH,MICROSECONDS` and
+/* A range of the calling thread, from the push to the pop: lines `b,NAME,THREAD,DEPTH,MICROSECONDS` and
  * `e,,THREAD,DEPTH,MICROSECONDS` in the trace. Ranges of a thread lie in one another. Statistics and dumps tell, for
  * each name, the most bytes that were alive while a range of that name was open, with or without a trace; dumps tell
  * the range that each thread is in. A name counts as vpool_mark's does. Both return the depth of the range, 0 for the
  * outermost; push -EINVAL: the name is NULL or empty, -ENOMEM: 128 threads are in ranges already; pop -ENOENT: the
  * thread is in no range. Callable at any time. Costs some hundred nanoseconds; from the first range on each allocation
- * and free costs some ten more.
- */
+ * and free costs some ten more. */
 int vpool_range_push(const char *name);
 int vpool_range_pop(void);
 
-/*
- * Gives idle physical memory back to the device until at most `keep` bytes are held. Returns the bytes given back, or a
+/* Gives idle physical memory back to the device until at most `keep` bytes are held. Returns the bytes given back, or a
  * negative errno (-ENODEV as above; -EINVAL: no such ordinal). Memory that queued work may still use stays. Takes some
- * 50 microseconds for each megabyte-sized handle.
- */
+ * 50 microseconds for each megabyte-sized handle. */
 int64_t vpool_trim(int device, uint64_t keep);
 
-/*
- * Puts the pool of a device to sleep: what is live is copied to the host, and all memory of the pool goes back to the
+/* Puts the pool of a device to sleep: what is live is copied to the host, and all memory of the pool goes back to the
  * device, for whoever works there meanwhile. vpool_resume() brings it back, to the same addresses: pointers and
  * captured graphs stay right.
  *
@@ -113,8 +102,7 @@ int64_t vpool_trim(int device, uint64_t keep);
  *
  * The copy takes as much host memory as is live, some tenths of a second for 32 GiB at the second time, and several
  * times as long at the first, when the system has to find that memory. It is kept for the next pause, for the system to
- * take where it is short.
- */
+ * take where it is short. */
 int vpool_pause(int device);
 
 /* What becomes of the contents. */
@@ -136,11 +124,9 @@ struct vpool_pause {
 /* The same, in another way. A file that cannot be made: its errno. */
 int vpool_pause_with(int device, struct vpool_pause *how);
 
-/*
- * Wakes it. 0; -ENOMEM: the device has not so much memory free: it sleeps on, and may be woken once there is;
+/* Wakes it. 0; -ENOMEM: the device has not so much memory free: it sleeps on, and may be woken once there is;
  * -EALREADY: it does not sleep; -EIO, -ETIMEDOUT: the driver failed; it sleeps on, with its contents. -EINVAL, -ENODEV
- * as above.
- */
+ * as above. */
 int vpool_resume(int device);
 
 #ifdef __cplusplus

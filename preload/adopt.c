@@ -20,10 +20,8 @@ enum { AUTO = VP_ADOPT_ASYNC };
 /* This library's own; empty where it cannot be told. */
 static char own_path[PATH_MAX];
 
-/*
- * What is set, if neither the variable nor its other name is. A value of the user's is kept; it agrees with
- * ours if it contains `agrees`. One that `needs` another is set only where that one agrees.
- */
+/* What is set, if neither the variable nor its other name is. A value of the user's is kept; it agrees with
+ * ours if it contains `agrees`. One that `needs` another is set only where that one agrees. */
 static struct setting {
     const char *variable;
     const char *alias;
@@ -46,11 +44,9 @@ static struct setting {
 
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
-/*
- * Names what was set, with the values, for the programs that this one starts: "NAME=VALUE NAME=VALUE". In a child all
+/* Names what was set, with the values, for the programs that this one starts: "NAME=VALUE NAME=VALUE". In a child all
  * of it is taken back first, as far as it still has our values; so where adoption is off there, or the user has set
- * something that disagrees, the child finds what it would have found without us.
- */
+ * something that disagrees, the child finds what it would have found without us. */
 #define MARK "VPOOL_ADOPTED"
 
 /* libc's own. Those that the program would give us may be others: a shell keeps its variables itself, and before it has

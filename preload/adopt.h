@@ -8,24 +8,18 @@
 /* Is PyTorch to keep its cache (torch.h)? Its variable is left alone then. */
 extern bool vp_adopt_bare;
 
-/*
- * Sets those that are unset, once. Before the program starts: frameworks read them when they are loaded, which may be
+/* Sets those that are unset, once. Before the program starts: frameworks read them when they are loaded, which may be
  * before this library begins, and children inherit them. What a parent's adoption set is taken back first
- * (VPOOL_ADOPTED names it): a child goes by its own VPOOL_ADOPT and variables.
- */
+ * (VPOOL_ADOPTED names it): a child goes by its own VPOOL_ADOPT and variables. */
 void vp_adopt(void);
 
 /* Sets PyTorch's after all, if it is unset: it is about to be read, and turns out to be needed. */
 void vp_adopt_torch(void);
 
-/*
- * Says which values of the user's were kept although they keep a framework's memory from us. For a process
- * that uses CUDA, once.
- */
+/* Says which values of the user's were kept although they keep a framework's memory from us. For a process
+ * that uses CUDA, once. */
 void vp_adopt_report(void);
 
-/*
- * PyTorch fails with that text. What its other backend refuses, where that was not the user's choice, is worth a line,
- * once.
- */
+/* PyTorch fails with that text. What its other backend refuses, where that was not the user's choice, is worth a line,
+ * once. */
 void vp_adopt_refused(const char *text);

@@ -40,10 +40,8 @@ static void created_green(CUgreenCtx green) {
         vp_api_context_created(context, false);
 }
 
-/*
- * A release ends the primary context only if it was the last one, which the driver alone can tell, and afterwards. To
- * ask makes no context.
- */
+/* A release ends the primary context only if it was the last one, which the driver alone can tell, and afterwards. To
+ * ask makes no context. */
 static bool primary_ended(CUdevice device) {
     unsigned int flags;
     int active;
@@ -55,11 +53,9 @@ static bool is_current(CUcontext context) {
     return VP_REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context;
 }
 
-/*
- * Ends the context if it was the last reference, which the driver alone can tell: it takes one that ends away from the
+/* Ends the context if it was the last reference, which the driver alone can tell: it takes one that ends away from the
  * thread. Only where that tells nothing is the context itself asked, which may be no more. The name of this function,
- * which newer drivers may lack, is left out of newer headers.
- */
+ * which newer drivers may lack, is left out of newer headers. */
 CUresult cuCtxDetach(CUcontext context) {
     unsigned int version;
     bool ours = vp_door_enter(), was_current = ours && is_current(context);
@@ -75,8 +71,7 @@ CUresult cuCtxDetach(CUcontext context) {
     return res;
 }
 
-/*
- * CUDA leaves what is queued there running, and afterwards nothing tells when that is over: what it still uses must not
+/* CUDA leaves what is queued there running, and afterwards nothing tells when that is over: what it still uses must not
  * be given to others. So the end waits, as CUDA lets that of other contexts; but not for good, since the host may have
  * to do something first. A context that still works then stays as long as the process, and the program need not know.
  */

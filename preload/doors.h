@@ -37,43 +37,35 @@ VP_DOORS_DRIVER(VP_DOOR_DECLARE)
 VP_DOORS_ASK(VP_ASK_DECLARE)
 #undef VP_ASK_DECLARE
 
-/*
- * The functions of the program's own libcuda, found when a door is first used. Those that it lacks, or all
+/* The functions of the program's own libcuda, found when a door is first used. Those that it lacks, or all
  * while there is no libcuda, answer CUDA_ERROR_NOT_FOUND. Read and written atomically: several threads may
- * find them at once (always the same ones).
- */
+ * find them at once (always the same ones). */
 extern void *vp_real[VP_REAL_COUNT];
 
 /* The real function behind a door, to be called. */
 #define VP_REAL(symbol) ((__typeof__(&symbol))__atomic_load_n(&vp_real[VP_DOOR_##symbol], __ATOMIC_RELAXED))
 
-/*
- * Finds the program's libcuda if it has loaded one by now. Takes no lock of ours; nothing is called in
- * libcuda.
- */
+/* Finds the program's libcuda if it has loaded one by now. Takes no lock of ours; nothing is called in
+ * libcuda. */
 bool vp_resolve(void);
 
-/*
- * How deep this thread is inside doors: 1 in a call of the program's; and the frame of the first of them. A program may
+/* How deep this thread is inside doors: 1 in a call of the program's; and the frame of the first of them. A program may
  * leave a door by siglongjmp(), from a signal's handler, or by pthread_exit(): a door whose frame lies outside the
  * first one's is then the first of a new call.
  *
  * vp_inside, below the doors, cannot be had from this, nor this from it. It is true while the library holds its lock or
  * a stream cache's, also in calls that come through no door (vpool_trim(), the thread of the dumps, the end of a
  * thread), and whatever stack a signal's handler runs on. Here counts what a door has passed on: the library is then
- * not inside, yet what the driver or a profiler calls meanwhile is part of that call, and is to be told of once.
- */
+ * not inside, yet what the driver or a profiler calls meanwhile is part of that call, and is to be told of once. */
 extern _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
 extern _Thread_local const char *vp_door_outer __attribute__((tls_model("initial-exec")));
 
 /* The slow way in: finds libcuda and opens the library on it, once. True if the library is then ready. */
 bool vp_door_open(void);
 
-/*
- * Each door begins and ends with these two. True: the library may serve the call, or be told of it. False:
+/* Each door begins and ends with these two. True: the library may serve the call, or be told of it. False:
  * there is no pool, or the call comes from within a door of the same thread (a profiler's callback, the
- * driver calling itself), and goes to CUDA as it is.
- */
+ * driver calling itself), and goes to CUDA as it is. */
 static inline bool vp_door_enter(void) {
     const char *here = __builtin_frame_address(0);
     if (vp_door_depth && here < vp_door_outer) {
@@ -90,8 +82,7 @@ static inline void vp_door_leave(void) {
         vp_door_depth--;
 }
 
-/*
- * The runtime makes the primary context of its device current in a thread that has none. Its short ways do not, and so
+/* The runtime makes the primary context of its device current in a thread that has none. Its short ways do not, and so
  * wait until the thread has one. `vp_door_ends` grows whenever a context may have ended: then each thread looks anew.
  */
 extern unsigned vp_door_ends;
@@ -110,10 +101,8 @@ static inline void vp_door_context_ends(void) {
     __atomic_fetch_add(&vp_door_ends, 1, __ATOMIC_RELAXED);
 }
 
-/*
- * A failed answer of the pool to a short way of the runtime, for the door to which the long way comes next: the pool is
- * not asked twice, and the error still goes through the runtime. Of this thread; `size` 0: none.
- */
+/* A failed answer of the pool to a short way of the runtime, for the door to which the long way comes next: the pool is
+ * not asked twice, and the error still goes through the runtime. Of this thread; `size` 0: none. */
 extern _Thread_local struct vp_door_told {
     size_t size;
     CUresult res;
@@ -131,10 +120,8 @@ static inline CUstream vp_own(CUstream stream) {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/*
- * True if a native call that ended with `res` is worth another try, after the pools have given back what lay
- * idle, or what work that has now ended was done with.
- */
+/* True if a native call that ended with `res` is worth another try, after the pools have given back what lay
+ * idle, or what work that has now ended was done with. */
 static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *relief, size_t wanted) {
     return ours && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief, wanted);
 }

@@ -6,12 +6,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/*
- * X(symbol, like, kind, ...): a function of libcuda; one that is declared with the same signature; and how its door is
+/* X(symbol, like, kind, ...): a function of libcuda; one that is declared with the same signature; and how its door is
  * made (make.h): BY_HAND in the chapter's file, else out of what follows here. The last words are always the types of
  * its parameters, which are called a, b, c and so on. cuda.h knows only the newest variant of each by its own name;
- * older ones, and those of the per-thread stream (_ptsz, _ptds), are symbols of their own.
- */
+ * older ones, and those of the per-thread stream (_ptsz, _ptds), are symbols of their own. */
 /* clang-format off */
 
 /* Functions by twos, whose second (_ptsz, _ptds) means the calling thread's own stream where the first means the legacy
@@ -336,10 +334,8 @@
     X(cuStreamWaitEvent, cuStreamWaitEvent) \
     X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
-/*
- * X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these through the dynamic linker
- * alone. Looked up in a handle they stay the library's own, which comes back to us through the driver.
- */
+/* X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these through the dynamic linker
+ * alone. Looked up in a handle they stay the library's own, which comes back to us through the driver. */
 #define VP_DOORS_RUNTIME(X) \
     X(cudaMalloc, cudaMalloc, ALLOCATES, alloc(a, b, __builtin_return_address(0)), a && b, void **, size_t) \
     X(cudaMallocPitch, cudaMallocPitch, ALLOCATES, alloc_pitch(a, b, c, d), a && b && c && d, void **, size_t *, \
@@ -372,12 +368,10 @@
     X(ncclCommRegister, registered(b, c), void *, void *, size_t, void **) \
     X(ncclCommWindowRegister, registered(b, c), void *, void *, size_t, void **, int)
 
-/*
- * X(symbol): functions of PyTorch's libraries, by their C++ names, which stay as they are in every version that has them.
+/* X(symbol): functions of PyTorch's libraries, by their C++ names, which stay as they are in every version that has them.
  * Those that tell of streams, sizes and blocks are in torch.c: CURRENT is c10::cuda::getCurrentCUDAStream(signed char),
  * STREAM c10::cuda::CUDAStream::stream() const, ROUND the two of roundup_power2_divisions(unsigned long), REPORT
- * c10::reportMemoryUsageToProfiler(). Those that only tell that they are called are in torch_pass.S.
- */
+ * c10::reportMemoryUsageToProfiler(). Those that only tell that they are called are in torch_pass.S. */
 #define VP_TORCH_CURRENT _ZN3c104cuda20getCurrentCUDAStreamEa
 #define VP_TORCH_STREAM _ZNK3c104cuda10CUDAStream6streamEv
 #define VP_TORCH_ROUND_CUDA _ZN3c104cuda20CUDACachingAllocator19CUDAAllocatorConfig24roundup_power2_divisionsEm

@@ -9,10 +9,8 @@
 #include <stdint.h>
 #include "doors_list.h"
 
-/*
- * The list of loaded objects: glibc has it as _r_debug, musl as *_dl_debug_addr. Weak, so that neither is
- * required, and the dynamic linker is no dependency of ours.
- */
+/* The list of loaded objects: glibc has it as _r_debug, musl as *_dl_debug_addr. Weak, so that neither is
+ * required, and the dynamic linker is no dependency of ours. */
 extern struct r_debug _r_debug __attribute__((weak));
 extern struct r_debug *_dl_debug_addr __attribute__((weak));
 
@@ -100,12 +98,10 @@ VP_EARLY static bool is_default_version(const struct object *object, uint32_t in
     return !object->versions || !(object->versions[index] & 0x8000);
 }
 
-/*
- * Any version will do, since the right one differs between architectures and libcs; the default one for
+/* Any version will do, since the right one differs between architectures and libcs; the default one for
  * choice. The GNU table begins with the number of buckets, the first symbol in it and the size of a Bloom
  * filter, which one search does not need; its chains are one array beside the symbols, the lowest bit marks
- * the end of each.
- */
+ * the end of each. */
 VP_EARLY static void *object_function(const struct object *object, const char *name) {
     void *found = NULL, *function;
     if (!object->symbols || !object->strings)
@@ -136,10 +132,8 @@ VP_EARLY static void *object_function(const struct object *object, const char *n
     return found;
 }
 
-/*
- * The first object named with `prefix` that has the function. libc stands among the first few of the list,
- * before anything that a program could unload in another thread.
- */
+/* The first object named with `prefix` that has the function. libc stands among the first few of the list,
+ * before anything that a program could unload in another thread. */
 VP_EARLY static void *find_function(const char *prefix, const char *name) {
     const struct r_debug *debug = &_r_debug ? &_r_debug : &_dl_debug_addr ? _dl_debug_addr : NULL;
     struct object object;

@@ -28,10 +28,8 @@ extern vp_dlvsym_fn *vp_real_dlvsym;
 extern vp_dlopen_fn *vp_real_dlopen;
 extern vp_dlclose_fn *vp_real_dlclose;
 
-/*
- * Finds libc's own. May run any number of times, in several threads at once: the result is
- * the same.
- */
+/* Finds libc's own. May run any number of times, in several threads at once: the result is
+ * the same. */
 void vp_early_find(void);
 
 bool vp_early_equal(const char *a, const char *b);
@@ -46,8 +44,6 @@ extern const char vp_early_runtime_names[];
 /* There is no such symbol: the program gets NULL. The assembly knows the number. */
 #define VP_EARLY_NOTHING ((void *)1)
 
-/*
- * What the assembly asks: the door to hand out, or NULL to go on to libc with the arguments untouched.
- * `version` is NULL for dlsym; for a name that is a door's, `lookup` has the answer.
- */
+/* What the assembly asks: the door to hand out, or NULL to go on to libc with the arguments untouched.
+ * `version` is NULL for dlsym; for a name that is a door's, `lookup` has the answer. */
 void *vp_early_ask(void *handle, const char *name, const char *version, vp_dlvsym_fn *lookup);

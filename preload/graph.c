@@ -9,12 +9,10 @@ struct own {
     CUgraphNodeParams node;
 };
 
-/*
- * The copy as the node is to have it. If the one context that the call names does not reach all of it, and that of the
+/* The copy as the node is to have it. If the one context that the call names does not reach all of it, and that of the
  * one device whose memory it is does, it runs there. No node can name two, and CUDA captures no copy that does (seen on
  * H200s: 900, and the graph that it was captured into tells of no nodes any more): between devices that cannot reach
- * each other the answer is CUDA's own.
- */
+ * each other the answer is CUDA's own. */
 static const CUDA_MEMCPY3D *open_copy(const CUDA_MEMCPY3D *p, CUcontext *context, struct own *own) {
     struct vp_copy_end dst, src;
     if (!p || !p->WidthInBytes || !p->Height || !p->Depth)

@@ -10,11 +10,9 @@
 #include "early.h"
 #include "torch.h"
 
-/*
- * Runs in every process that the preload reaches, nearly all of which never touch a GPU: only the environment
+/* Runs in every process that the preload reaches, nearly all of which never touch a GPU: only the environment
  * is looked at, and what stderr is. libc's dlsym is found while the process has one thread, though a door may have come
- * first, in another library's constructor.
- */
+ * first, in another library's constructor. */
 __attribute__((constructor)) static void begin(void) {
     vp_early_find();
     vp_output_know_stderr();
@@ -26,10 +24,8 @@ __attribute__((constructor)) static void begin(void) {
     pthread_atfork(NULL, NULL, vp_nvtx_fork_child);
 }
 
-/*
- * Runs after the program's own exit handlers. CUDA may be gone by now, and is not called; the doors still
- * work.
- */
+/* Runs after the program's own exit handlers. CUDA may be gone by now, and is not called; the doors still
+ * work. */
 __attribute__((destructor)) static void end(void) {
     vp_api_exit();
 }

@@ -23,10 +23,8 @@ void *vp_lookup_exchange(void *real) {
 static const char nccl_names[][32] = {VP_DOORS_NCCL(NAME)};
 #undef NAME
 
-/*
- * What a program has looked up in a handle. It calls through a pointer then, often from code that depends on
- * no libnccl (Python's ctypes), so the handle was the only sign of which one it means.
- */
+/* What a program has looked up in a handle. It calls through a pointer then, often from code that depends on
+ * no libnccl (Python's ctypes), so the handle was the only sign of which one it means. */
 static _Atomic(void *) handed_out[VP_NCCL_COUNT];
 
 void *vp_lookup_handed_out(enum vp_nccl_door door) {
@@ -47,18 +45,14 @@ static void *exchange_nccl(const char *name, void *real) {
     return real;
 }
 
-/*
- * In a handle of libc: another interposer, say, that means to call the real function and would so pass us by.
- */
+/* In a handle of libc: another interposer, say, that means to call the real function and would so pass us by. */
 static void *exchange_libc(void *real) {
     void *const ours = real == (void *)vp_real_dlsym ? vp_door_table.dlsym : vp_door_table.dlvsym;
     return real == (void *)vp_real_dlsym || real == (void *)vp_real_dlvsym ? ours : real;
 }
 
-/*
- * Would it be there without us? Not where the first definition is ours, and no library that has another is loaded. The
- * last look-up leaves its message in dlerror.
- */
+/* Would it be there without us? Not where the first definition is ours, and no library that has another is loaded. The
+ * last look-up leaves its message in dlerror. */
 static void *ask_anywhere(const void *handle, const char *name) {
     const char *library = name[0] == 'n' ? "libnccl.so" : name[2] == 'd' && name[3] == 'a' ? "libcudart" : "libcuda.so";
     void *first = vp_real_dlsym(RTLD_DEFAULT, name);
@@ -69,10 +63,8 @@ static void *ask_anywhere(const void *handle, const char *name) {
     return VP_EARLY_NOTHING;
 }
 
-/*
- * Finding libcuda leaves a state in dlerror, so it comes first: the program sees that of its own look-up. For
- * NULL the assembly repeats a failed look-up, with its message.
- */
+/* Finding libcuda leaves a state in dlerror, so it comes first: the program sees that of its own look-up. For
+ * NULL the assembly repeats a failed look-up, with its message. */
 void *vp_lookup_ask(void *handle, const char *name, const char *version) {
     if (vp_early_is_anywhere(handle))
         return ask_anywhere(handle, name);

@@ -36,8 +36,7 @@
 #define VP_MAKE_BY_HAND(symbol, like)
 
 /* Does `first`, then calls CUDA, once or as often as may help (it wants so many bytes), and after a success does
- * `then`.
- */
+ * `then`. */
 #define VP_MAKE_DOOR(symbol, first, tries, wanted, then, ...)                                                          \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \

@@ -12,9 +12,7 @@
 #include "make.h"
 #include "torch.h"
 
-/*
- * The caller's own function. To be used in an exported function only, whose return address it is that counts.
- */
+/* The caller's own function. To be used in an exported function only, whose return address it is that counts. */
 #define CALLERS_RUNTIME() vp_caller_runtime(__builtin_return_address(0))
 #define RUNTIME_REAL(runtime, symbol) ((__typeof__(&symbol))(runtime)->real[VP_RUNTIME_##symbol])
 
@@ -25,10 +23,8 @@
      vp_door_has_current())
 #define SHORT(entered, symbol, call) ((entered) && MAY_PASS_BY(symbol) ? (call) : VP_NOT_OURS)
 
-/*
- * The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for
- * the long way that follows.
- */
+/* The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for
+ * the long way that follows. */
 static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) {
     vp_door_leave();
     vp_door_told = (struct vp_door_told){res && res != VP_NOT_OURS ? size : 0, res};

@@ -24,10 +24,8 @@ static void batch(unsigned int count, const CUstreamBatchMemOpParams *ops, unsig
             waits();
 }
 
-/*
- * Host functions hold up one stream for as long as they like. One that is captured will run on whatever
- * stream its graph is launched on: then it counts as a tie of the process.
- */
+/* Host functions hold up one stream for as long as they like. One that is captured will run on whatever
+ * stream its graph is launched on: then it counts as a tie of the process. */
 static void host_function(CUstream stream) {
     CUstreamCaptureStatus status;
     if (VP_REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)

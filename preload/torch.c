@@ -1,8 +1,7 @@
 /* PyTorch's cache: what its libraries say of the blocks that it hands out. torch.h has the order of the calls.
  *
  * What tells a call's place in that order is the stack: a call's frame is the address of its caller's stack at the
- * call. It is the same for two calls of one function's body, and lies the deeper the further in the call is.
- */
+ * call. It is the same for two calls of one function's body, and lies the deeper the further in the call is. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch.h"
 
@@ -62,11 +61,9 @@ static struct {
     _Atomic uint64_t allocated, reserved; /* as it was last said */
 } devices[DEVICES];
 
-/*
- * PyTorch makes no event for a block's other streams while any pool of memory is in use (a capture, a graph's pool, a
+/* PyTorch makes no event for a block's other streams while any pool of memory is in use (a capture, a graph's pool, a
  * MemPool), and nobody says when that ends. From the first pool on every free is behind all streams of the device, if
- * blocks were ever used on other streams.
- */
+ * blocks were ever used on other streams. */
 static atomic_bool other_uses;
 
 static bool is_cuda(uint16_t device) {
@@ -135,11 +132,9 @@ static _Noreturn void refuse(CUdevice device, size_t size) {
     vp_torch_refuse(device, size, allocated, reserved);
 }
 
-/*
- * Blocks of max_split_size and more are not split. One serves any size from that on that is smaller by less than a
+/* Blocks of max_split_size and more are not split. One serves any size from that on that is smaller by less than a
  * bound: a block may come that is so much larger than what is asked for. The settings are read in the environment;
- * where they are made later (torch.cuda.memory._set_allocator_settings), the first such block tells of it.
- */
+ * where they are made later (torch.cuda.memory._set_allocator_settings), the first such block tells of it. */
 static _Atomic size_t unsplit_least = SIZE_MAX, unsplit_more = (size_t)20 << 20;
 
 /* What is left of a block that is split stays with it up to that. */

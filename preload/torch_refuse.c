@@ -1,7 +1,6 @@
 /* PyTorch's OutOfMemoryError, thrown from C: made by its own constructor and thrown by the C++ runtime of its own.
  *
- * It is to be thrown where nothing has changed yet; what calls unwinds as if its own function had thrown.
- */
+ * It is to be thrown where nothing has changed yet; what calls unwinds as if its own function had thrown. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch.h"
 

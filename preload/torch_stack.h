@@ -28,9 +28,7 @@ static inline void vp_torch_hint_add(struct vp_torch_hints *hints, const struct 
         hints->hint[hints->count++] = *hint;
 }
 
-/*
- * The stream that the call at `frame` is about: that of the innermost hint whose function has called on and is still
+/* The stream that the call at `frame` is about: that of the innermost hint whose function has called on and is still
  * there, or an unknown one. That it is there is looked up in the stack once for each function and distance, and
- * remembered. The hints are used up. `*device` is the stream's, and untouched if that is unknown.
- */
+ * remembered. The hints are used up. `*device` is the stream's, and untouched if that is unknown. */
 struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame, CUdevice *device);

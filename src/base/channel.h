@@ -20,10 +20,8 @@ struct vp_channel_name {
     bool in_file;   /* a socket in /tmp; else an abstract name, which needs no file system */
 };
 
-/*
- * Listens under a new name. Returns a descriptor (closed by exec) or a negative errno. `files`: in the file system even
- * where an abstract name is to be had.
- */
+/* Listens under a new name. Returns a descriptor (closed by exec) or a negative errno. `files`: in the file system even
+ * where an abstract name is to be had. */
 int vp_channel_listen(struct vp_channel_name *name, bool files);
 /* Listens once more under the name that it chose, where the program has closed its descriptor. */
 int vp_channel_listen_again(const struct vp_channel_name *name);
@@ -42,10 +40,8 @@ bool vp_channel_trusts(uid_t peer);
 int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size_t n);
 /* Waits until there is something to receive. 0; -EAGAIN: nothing came in time; or another negative errno. */
 int vp_channel_wait(int fd);
-/*
- * Receives one message of exactly `bytes`, with `*n` descriptors at most; `*n` then says how many came, and they are
+/* Receives one message of exactly `bytes`, with `*n` descriptors at most; `*n` then says how many came, and they are
  * the caller's. `n` NULL: none are wanted. 0; -EAGAIN: nothing came in time; -EPROTO: something else came, or more
  * descriptors than were wanted or could be taken (RLIMIT_NOFILE): none are left open; -ECONNRESET: the other side hung
- * up.
- */
+ * up. */
 int vp_channel_receive(int fd, void *data, size_t bytes, int *fds, size_t *n);

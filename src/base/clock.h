@@ -19,22 +19,18 @@ static inline uint64_t vp_clock_coarse_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/*
- * The time by which waits of the host are bounded: the same, unless somebody models it (vpool replay --lag). For those
- * waits alone, never for a path that is to be quick. Set while nobody else runs.
- */
+/* The time by which waits of the host are bounded: the same, unless somebody models it (vpool replay --lag). For those
+ * waits alone, never for a path that is to be quick. Set while nobody else runs. */
 extern uint64_t (*vp_clock_modelled)(void);
 
 static inline uint64_t vp_clock_wait_ns(void) {
     return vp_clock_modelled ? vp_clock_modelled() : vp_clock_ns();
 }
 
-/*
- * The same time for who looks often: about 10 ns a call where programs may read the processor's counter of ticks, else
+/* The same time for who looks often: about 10 ns a call where programs may read the processor's counter of ticks, else
  * no less. That counter is trusted for less than a millisecond after a look at the clock itself, which also tells how
  * long a tick is: one that jumps, changes its pace or differs from core to core makes it wrong by some milliseconds at
- * most. It never runs backwards. All zero at first. Not thread-safe; the owner locks.
- */
+ * most. It never runs backwards. All zero at first. Not thread-safe; the owner locks. */
 struct vp_clock {
     uint64_t ticks, ns; /* when the clock itself was looked at; ns 0: never, or it cannot be told when */
     uint64_t pace;      /* nanoseconds a tick, times 2^32 */

@@ -4,9 +4,7 @@
 
 #include <stdint.h>
 
-/*
- * Bytes that may be taken and kept: of what the system calls available all but a tenth, and no more than each control
+/* Bytes that may be taken and kept: of what the system calls available all but a tenth, and no more than each control
  * group (both versions, up to the topmost) has room for; its file cache counts as room. 0 where the system does not
- * tell. `root` is "" but in tests, where it is a folder with a `proc` and a `sys` of its own. Allocates nothing.
- */
+ * tell. `root` is "" but in tests, where it is a folder with a `proc` and a `sys` of its own. Allocates nothing. */
 uint64_t vp_host_memory_room(const char *root);

@@ -27,8 +27,7 @@ bool vp_process_is_stopped(int pid);
 /* The same process, and the same program in it, as far as both tell? */
 bool vp_process_same(const struct vp_process *a, const struct vp_process *b);
 
-/*
- * Forks that no handler hears of: _Fork(), and clone() by itself. After vp_process_mark() this process is the same
+/* Forks that no handler hears of: _Fork(), and clone() by itself. After vp_process_mark() this process is the same
  * until it is a child of a fork, whatever made that (Linux 4.14 on; before it always seems the same). Cost: two loads.
  */
 void vp_process_mark(void);
@@ -42,8 +41,6 @@ static inline bool vp_process_is_marked(void) {
 /* The number of the namespace that this process's ids belong to; 0: unknown. */
 uint64_t vp_process_namespace(void);
 
-/*
- * Which of several processes that were started together this is, as whoever started them says (torchrun, MPI, Slurm):
- * its rank, as text. False, and "": it is alone, as far as is known. Allocates nothing.
- */
+/* Which of several processes that were started together this is, as whoever started them says (torchrun, MPI, Slurm):
+ * its rank, as text. False, and "": it is alone, as far as is known. Allocates nothing. */
 bool vp_process_rank(char *rank, size_t room);

@@ -106,10 +106,8 @@ static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req
     return 0;
 }
 
-/*
- * Maps the pages that [at, at + size) still lacks. What is mapped when a page cannot be had stays free
- * memory.
- */
+/* Maps the pages that [at, at + size) still lacks. What is mapped when a page cannot be had stays free
+ * memory. */
 static int complete(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr at) {
     size_t page = page_size(pool, req->zone);
     for (CUdeviceptr end = at + req->size; at < end;) {

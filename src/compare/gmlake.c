@@ -32,10 +32,8 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 
 /* ---- S3 and S4 ---- */
 
-/*
- * The stream's free pBlocks, at most `room` of them, into `runs`; returns how many there are, and the sum
- * of all in `*bytes`.
- */
+/* The stream's free pBlocks, at most `room` of them, into `runs`; returns how many there are, and the sum
+ * of all in `*bytes`. */
 static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct vp_run *runs, size_t room,
                      size_t *bytes) {
     const struct vp_space *s;

@@ -55,10 +55,8 @@ static void look_at(struct search *s, struct vp_region *r) {
     s->held_up |= usable < r->size;
 }
 
-/*
- * Looks at regions of `least` bytes and more. `whole`: each region of the index is one run, so that the
- * search ends where they become larger than the best.
- */
+/* Looks at regions of `least` bytes and more. `whole`: each region of the index is one run, so that the
+ * search ends where they become larger than the best. */
 static void search_index(struct search *s, const struct vp_index *index, size_t least, bool whole) {
     for (struct vp_region *r = vp_index_first(index, least); r; r = vp_index_next(index, r)) {
         if (whole && s->best.region && r->size > s->best_rank)

@@ -35,17 +35,13 @@ static inline void vp_mapping_tell(const struct vp_memory *mem, const struct vp_
 void vp_chunk_tell(const struct vp_memory *mem, const struct vp_chunk *chunk);
 /* Releases a chunk without mappings. */
 void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk);
-/*
- * Maps chunks side by side at `addr` and gives access: all of them or, on failure, none. The new mappings are not
- * current. Their nodes come back in `out` (as many as chunks). 0, -ENOMEM or -EIO.
- */
+/* Maps chunks side by side at `addr` and gives access: all of them or, on failure, none. The new mappings are not
+ * current. Their nodes come back in `out` (as many as chunks). 0, -ENOMEM or -EIO. */
 int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out);
 /* Unmaps one mapping and forgets it. 0 or -EIO (it stays). */
 int vp_chunk_unmap(struct vp_memory *mem, struct vp_mapping *m);
-/*
- * Of a chunk with one mapping, which is kept: unmaps it at the driver; releases its physical memory; makes new memory;
- * maps that where it was. 0, -ENOMEM or -EIO, with nothing changed.
- */
+/* Of a chunk with one mapping, which is kept: unmaps it at the driver; releases its physical memory; makes new memory;
+ * maps that where it was. 0, -ENOMEM or -EIO, with nothing changed. */
 int vp_chunk_suspend(struct vp_memory *mem, struct vp_chunk *chunk);
 int vp_chunk_let_go(struct vp_memory *mem, struct vp_chunk *chunk);
 int vp_chunk_make_again(struct vp_memory *mem, struct vp_chunk *chunk);
@@ -67,29 +63,21 @@ bool vp_mapping_over(const struct vp_memory *mem, const struct vp_mapping *m);
 /* Makes `to` the current mapping of its chunk: the range of the old one becomes zombie, that of the new one (zombie
  * until now) free, and the condition moves along. One that is building goes on doing so. */
 void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to);
-/*
- * Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free
- * memory. All or nothing. 0, -ENOMEM, -EIO.
- */
+/* Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free
+ * memory. All or nothing. 0, -ENOMEM, -EIO. */
 int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
-/*
- * The same in parts, between which the lock may be let go. begin takes the hole's [addr, end) for it, or for a plan; 0
+/* The same in parts, between which the lock may be let go. begin takes the hole's [addr, end) for it, or for a plan; 0
  * or -ENOMEM. Each more maps chunks at `addr`, where the last one ended: all of them or none. end makes free memory of
- * what there is by then, up to `built`, and a hole of the rest.
- */
+ * what there is by then, up to `built`, and a hole of the rest. */
 int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bool planned);
 int vp_stitch_more(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
 void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, CUdeviceptr end);
-/*
- * The smallest hole of a zone with room; if there is none, after reserving more addresses. Where none are to be had and
- * there `must` be one, all old mappings are reaped. 0, -ENOMEM.
- */
+/* The smallest hole of a zone with room; if there is none, after reserving more addresses. Where none are to be had and
+ * there `must` be one, all old mappings are reaped. 0, -ENOMEM. */
 int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole);
-/*
- * Of the chunks that are current in [addr, end), those that are wholly free go back to their home. The layout of free
+/* Of the chunks that are current in [addr, end), those that are wholly free go back to their home. The layout of free
  * memory then depends on what is live and no more on how it came about: a program that repeats itself meets the same
- * layout again, makes the same choices, and finds every range that it needs built already.
- */
+ * layout again, makes the same choices, and finds every range that it needs built already. */
 void vp_mapping_go_home(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
 /* Where the chunk is current now becomes its home; what was it may be reaped. */
 void vp_mapping_settle(struct vp_memory *mem, struct vp_chunk *chunk);

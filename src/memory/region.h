@@ -62,10 +62,8 @@ void vp_region_clear_pieces(struct vp_memory *mem, struct vp_region *r);
 void vp_region_one_piece(struct vp_memory *mem, struct vp_region *r, struct vp_fence *fence, uint64_t age);
 /* Drops met points; unites equal neighbours; refiles a free region whose class changed. */
 void vp_region_refile(struct vp_memory *mem, struct vp_region *r);
-/*
- * Lets slivers that wait for nothing, between bytes that do, wait with them: they are of little use, and a thousand of
- * them make every look at the region dear. Not between the choice of bytes and their taking.
- */
+/* Lets slivers that wait for nothing, between bytes that do, wait with them: they are of little use, and a thousand of
+ * them make every look at the region dear. Not between the choice of bytes and their taking. */
 void vp_region_coarsen(struct vp_memory *mem, struct vp_region *r);
 /* What is kept for a timeline, made if need be; NULL for a timeline of another device, or when memory ran out. */
 struct vp_stream_store *vp_stream_store_of(struct vp_memory *mem, struct vp_timeline *timeline);

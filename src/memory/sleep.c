@@ -142,11 +142,9 @@ static void forget(struct vp_memory *mem, struct vp_chunk *chunk) {
         vp_chunk_destroy(mem, chunk);
 }
 
-/*
- * The driver's calls take their time by the handle, and memory is to be made anew in any case: so chunks side by side
+/* The driver's calls take their time by the handle, and memory is to be made anew in any case: so chunks side by side
  * become one, for the next pause. Freed, a block in larger chunks pins more with what comes to lie in its place: only
- * one that has slept before, and is there to stay, gets such, and no chunk reaches beyond its block.
- */
+ * one that has slept before, and is there to stay, gets such, and no chunk reaches beyond its block. */
 
 /* The chunk that begins there, if it has no memory and lies under the block as a whole; NULL: it stays as it is. */
 static struct vp_chunk *joinable(const struct vp_memory *mem, const struct vp_region *block, CUdeviceptr addr) {

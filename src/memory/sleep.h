@@ -16,12 +16,10 @@ static inline bool vp_memory_sleeps(const struct vp_memory *mem, CUdeviceptr add
     return m && m->chunk->asleep;
 }
 
-/*
- * Begins: all work of the device must be over. Unmaps every mapping but the current ones, and takes what is free out of
+/* Begins: all work of the device must be over. Unmaps every mapping but the current ones, and takes what is free out of
  * use, so that chunks lie still: they count as asleep, and are not yet unmapped. `spans` (NULL: they are counted only)
  * are filled in, up to `room`; `*count` is how many there are, and `*bytes` how long they are together. 0; -ENOMEM or
- * -EIO, with all chunks awake.
- */
+ * -EIO, with all chunks awake. */
 int vp_sleep_begin(struct vp_memory *mem, struct vp_span *spans, size_t room, size_t *count, size_t *bytes);
 /* Unmaps all of them: 0. On failure what was unmapped is mapped again, with its contents: -EIO. If that fails too:
  * -ENOTRECOVERABLE, and it sleeps on as it is. */

@@ -46,11 +46,9 @@ struct vp_context *vp_context_current(struct vp_timelines *ls);
 struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle);
 /* A context of that device which can be made current, the primary one if there is one; or NULL. */
 struct vp_context *vp_context_on(const struct vp_timelines *ls, CUdevice dev);
-/*
- * Before a context is destroyed: from now on none of its handles is touched, and its own is looked up no more, since
+/* Before a context is destroyed: from now on none of its handles is touched, and its own is looked up no more, since
  * the driver may give it to another context before we hear of the end. The caller then waits, letting the lock go,
- * until no thread is left in `waiters`.
- */
+ * until no thread is left in `waiters`. */
 void vp_context_end(struct vp_timelines *ls, struct vp_context *ctx);
 /* Before a green context is destroyed: marks all that is queued in it by events. */
 void vp_context_mark(struct vp_timelines *ls, struct vp_context *ctx);

@@ -117,8 +117,7 @@ bool vp_timeline_captures(struct vp_timelines *ls, CUstream stream);
 /* A host function was queued on the timeline: it may hold up what is freed behind it, on whatever stream, since streams
  * wait for each other. */
 void vp_timeline_host_func(struct vp_timelines *ls, struct vp_timeline *timeline);
-/*
- * A capture begins on the stream (which is then counted), or is over. A stream that captures can be given no event, and
+/* A capture begins on the stream (which is then counted), or is over. A stream that captures can be given no event, and
  * needs none, if it got one before: drivers without context barriers need it, and others while captures forbid these.
  */
 void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, bool begins);
@@ -137,20 +136,16 @@ bool vp_timelines_linger(struct vp_timelines *ls);
 /* Gives back an event that vp_fence_event() gave. */
 void vp_event_put(struct vp_timelines *ls, struct vp_event *ev);
 
-/*
- * Asks what has completed, first recording an event for open points if `flush`. True if any timeline's `met` moved.
- * Errors that the driver reports are noted in the contexts that they are of.
- */
+/* Asks what has completed, first recording an event for open points if `flush`. True if any timeline's `met` moved.
+ * Errors that the driver reports are noted in the contexts that they are of. */
 bool vp_timelines_poll(struct vp_timelines *ls, bool flush);
 
 /* The same of one timeline alone, with no flush. */
 bool vp_timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline);
 
-/*
- * While captures forbid barriers: looks, stream by stream, whether what the open barriers wait for is over. Makes no
+/* While captures forbid barriers: looks, stream by stream, whether what the open barriers wait for is over. Makes no
  * stream wait for anything. Dearer than a poll; for those who would otherwise have to give up. True if any timeline's
- * `met` moved.
- */
+ * `met` moved. */
 bool vp_timelines_cover(struct vp_timelines *ls);
 
 /* Is an event still pending that was recorded as number `serial` (of ls->recorded) or before, and can yet complete? */

@@ -33,10 +33,8 @@ struct vp_plan_figures {
 int vp_plan_place(struct vp_plan_block *blocks, size_t count, const struct vp_plan_limits *limits,
                   struct vp_plan_figures *figures);
 
-/*
- * The same by STAlloc's published planner (stalloc.c has what is published), for comparison. A phase begins at each of
- * `phases`, in order of time; none: the program does not say.
- */
+/* The same by STAlloc's published planner (stalloc.c has what is published), for comparison. A phase begins at each of
+ * `phases`, in order of time; none: the program does not say. */
 int vp_plan_stalloc(struct vp_plan_block *blocks, size_t count, const uint64_t *phases, size_t phase_count,
                     struct vp_plan_figures *figures);
 

@@ -16,11 +16,9 @@ enum { MAP_NS = 24000, CREATE_NS = 31000, CREATE_MIB_NS = 47, UNMAP_NS = 15000, 
 /* What a call may take, for the most part; a part of one that takes longer; and a batch of what is given back. */
 enum { BOUND_NS = 4200000, PART_NS = 3600000, RETURN_NS = 4000000 };
 
-/*
- * So many handles are moved at once, then. In a program that roams what would take longer is made anew. Others come to
+/* So many handles are moved at once, then. In a program that roams what would take longer is made anew. Others come to
  * rest: they move them once, and where all did so at 5 ms, some held up to 1.23 times what was alive. There memory is
- * made anew only from some more handles on, at 17 ms; between, a range is built in parts.
- */
+ * made anew only from some more handles on, at 17 ms; between, a range is built in parts. */
 enum { PART = PART_NS / MAP_NS, MOVED_MOST = 700 };
 
 /* When the device had no more, it is not asked again for so many such calls. */

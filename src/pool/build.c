@@ -12,11 +12,9 @@
 
 /* ---- where to build ---- */
 
-/*
- * How much what grows may do so (1/GROWS_BY) before it needs other addresses. Sizes that have doubled time and again
+/* How much what grows may do so (1/GROWS_BY) before it needs other addresses. Sizes that have doubled time and again
  * will do so once more: a request of many handles, as memory was cut when sizes were small, gets addresses for three
- * more doublings, so many times its size. Each begins in what is free of the one before, and moves half as many.
- */
+ * more doublings, so many times its size. Each begins in what is free of the one before, and moves half as many. */
 enum { GROWS_BY = 2, DOUBLES_FROM = 64, DOUBLES = 7 };
 
 static bool doubles(struct vp_pool *pool, const struct vp_request *req) {
@@ -90,11 +88,9 @@ static bool find_roomy_hole(struct vp_pool *pool, const struct vp_request *req, 
     return hole;
 }
 
-/*
- * A place that is too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it
+/* A place that is too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it
  * may need: they cost nothing. Else the end of a free region; else a hole. In a program that roams nearly every size
- * grows from another, and a long end is as good as addresses of its own.
- */
+ * grows from another, and a long end is as good as addresses of its own. */
 static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                            struct vp_site *site) {
     if (req->alone)
@@ -109,10 +105,8 @@ static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, e
     return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
 }
 
-/*
- * Where several streams roam, hardly a chunk is wholly free, and what a request lacks is made even where no slack is
- * left. There it gets a place that opens fewer granules, if there is one.
- */
+/* Where several streams roam, hardly a chunk is wholly free, and what a request lacks is made even where no slack is
+ * left. There it gets a place that opens fewer granules, if there is one. */
 static bool find_tight_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                             struct vp_site *site) {
     if (!vp_tight(pool, req) && !vp_slack_crowded(pool, req))

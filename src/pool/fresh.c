@@ -7,14 +7,12 @@
 
 #include <errno.h>
 
-/*
- * Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is
+/* Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is
  * pinned whole: so the handle grows with the request. With one in 128 it is remapped in some 128 calls however large it
  * is. One in 256 makes half as many calls again and spares a tenth of the waste; one in 64 saves a third of them and
  * wastes twice as much. Below 8 MiB the calls become too many: 4 MiB doubles them. Measured on recorded programs
  * (scripts/bench prints the frontier) and on training (there 286, 183 and 125 ms of driver time for 1.0044, 1.0049
- * and 1.0097 times what was live).
- */
+ * and 1.0097 times what was live). */
 enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20 };
 
 /* Requests from this size on have larger handles in programs that may never repeat: 8 GiB of what other requests had
@@ -30,8 +28,7 @@ enum { SMALL_SHARE = 64 };
  * Lower, and a program that grows step by step ends up with small handles only. */
 enum { ENDS_FROM = 3 };
 
-/*
- * Handles, and bytes, from which on it is asked first whether the device has all of them. To make what it has and fail
+/* Handles, and bytes, from which on it is asked first whether the device has all of them. To make what it has and fail
  * then takes long: the driver clears each, and an H200 whose half was free took 0.7 s for every request of all of it.
  */
 enum { ASKED_FROM = 4, ASKED_BYTES = 1 << 30 };

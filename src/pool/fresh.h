@@ -17,9 +17,7 @@ static inline bool vp_fresh_may_be_few(const struct vp_pool *pool) {
 size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /* False if there is no memory for so many bytes of fresh chunks, the largest of that size, as far as that is asked. */
 bool vp_fresh_possible(struct vp_pool *pool, size_t bytes, size_t largest);
-/*
- * Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block
+/* Fresh chunks of `bytes` together: the largest handles, then what is left in falling powers of two. The end of a block
  * then lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small
- * handles to end in. `*count` of them are made, also where it fails. 0, -ENOMEM or -EIO.
- */
+ * handles to end in. `*count` of them are made, also where it fails. 0, -ENOMEM or -EIO. */
 int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count);

@@ -5,10 +5,8 @@
 #include "pool/bare/bare.h"
 #include "pool/parking.h"
 
-/*
- * Less than this is not worth the driver's calls: 32 MiB, and a fiftieth of what is alive. What is idle beside that is
- * what other processes miss.
- */
+/* Less than this is not worth the driver's calls: 32 MiB, and a fiftieth of what is alive. What is idle beside that is
+ * what other processes miss. */
 enum { LEAST = VP_GIVING_LEAST, LEAST_SHARE = 50 };
 
 /* The first period after a regret. */
@@ -93,10 +91,8 @@ void vp_giving_settle(struct vp_pool *pool) {
     g->due = is_much(pool) && vp_pool_shrinkable(pool);
 }
 
-/*
- * Of what is held, as much was needed in a period as was live at once in it, and as much more as a peak takes: the
- * edges of chunks that blocks cover in part would have to be made again each time.
- */
+/* Of what is held, as much was needed in a period as was live at once in it, and as much more as a peak takes: the
+ * edges of chunks that blocks cover in part would have to be made again each time. */
 static size_t needed(const struct vp_pool *pool, uint64_t peak) {
     const struct vp_giving *g = &pool->giving;
     double more = g->top_live && g->top_held > g->top_live ? (double)g->top_held / (double)g->top_live : 1;

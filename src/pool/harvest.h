@@ -27,19 +27,13 @@ struct vp_harvest {
 /* Memory for the list, and in its stead for the chunks of a range of `want` bytes; false: there is none. It is the
  * pool's scratch memory. */
 bool vp_harvest_room(struct vp_pool *pool, struct vp_harvest *h, size_t want);
-/*
- * Chooses among the chunks that are wholly free, and usable as `use` says: `want` bytes, or all there are. Greedy by
+/* Chooses among the chunks that are wholly free, and usable as `use` says: `want` bytes, or all there are. Greedy by
  * size; what is then short is made up by the smallest chunk that covers it, whose rest stays free right behind the new
- * range; not if that is to be exact.
- */
+ * range; not if that is to be exact. */
 void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want);
-/*
- * The same, for the large zone and what is to be exact, but only chunks that lie at an end of what is mapped, in
- * regions too small for the request, and few: nothing is split where they are taken from.
- */
+/* The same, for the large zone and what is to be exact, but only chunks that lie at an end of what is mapped, in
+ * regions too small for the request, and few: nothing is split where they are taken from. */
 void vp_harvest_ends(struct vp_pool *pool, struct vp_harvest *h, size_t want);
-/*
- * For what is to be exact all those left over are too large. Nothing is created while enough free memory
- * lies about: the smallest goes back to the device, and what is lacking is created in its stead.
- */
+/* For what is to be exact all those left over are too large. Nothing is created while enough free memory
+ * lies about: the smallest goes back to the device, and what is lacking is created in its stead. */
 void vp_harvest_break_one(struct vp_pool *pool, const struct vp_harvest *h);

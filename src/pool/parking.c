@@ -45,11 +45,9 @@ static struct vp_stream_cache_block describe(const struct vp_pool *pool, struct 
 /* So many requests make a round of a program that begins anew from nothing; fewer are blocks that come and go. */
 enum { ROUND = 64 };
 
-/*
- * Is this the last block of a round, of a program whose sizes hardly come again as its stream frees them? One that
+/* Is this the last block of a round, of a program whose sizes hardly come again as its stream frees them? One that
  * begins anew from nothing asks for its blocks in the order of the last time; were one of them handed out from the
- * cache, all after it would lie elsewhere.
- */
+ * cache, all after it would lie elsewhere. */
 static bool is_last(struct vp_pool *pool, struct vp_stream_cache *cache, const struct vp_region *block) {
     size_t parked;
     if (!vp_stream_cache_was_vain(cache, &parked) || pool->mem.stats.live_bytes != block->asked + parked)
@@ -61,10 +59,8 @@ static bool is_last(struct vp_pool *pool, struct vp_stream_cache *cache, const s
     return pool->ends_round;
 }
 
-/*
- * Does a plan count on each block of the large zone that comes and goes, as long as it is learnt, or followed? What a
- * cache hands out who learns does not see; and who follows finds it where the plan has others.
- */
+/* Does a plan count on each block of the large zone that comes and goes, as long as it is learnt, or followed? What a
+ * cache hands out who learns does not see; and who follows finds it where the plan has others. */
 static bool is_planned(const struct vp_pool *pool, const struct vp_region *block) {
     const struct vp_ahead *p = pool->ahead;
     const struct vp_space *space = vp_space_of(&pool->mem, block->addr);

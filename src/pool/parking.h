@@ -39,8 +39,7 @@ struct vp_handed {
     struct vp_evicted block;      /* without region: none */
     struct vp_timeline *timeline; /* that freed it */
 };
-/*
- * As vp_parking_flush(), for a request of a stream: if all that caches give up is one block of the size that it asks
+/* As vp_parking_flush(), for a request of a stream: if all that caches give up is one block of the size that it asks
  * for, with an event of its own, that is not freed for good but handed out, for vp_handed_take() or vp_handed_settle().
  */
 void vp_parking_flush_for(struct vp_pool *pool, enum vp_flush what, const struct vp_request *req,

@@ -21,32 +21,26 @@ enum { TRIES = 512 };
  * build more ranges, more tries cost time at each request that finds no fit. */
 enum { TRIES_LARGER = 64, OVER = 2 };
 
-/*
- * Smaller places that are tried before a range is built, and how much smaller they may be: 1/UNDER of the request, or
+/* Smaller places that are tried before a range is built, and how much smaller they may be: 1/UNDER of the request, or
  * any that serves one from ANY_FROM bytes on. What grows step by step, like the cache of a decoder by a token at a
  * time, needs a few handles more then, instead of a range of its own for each step: with a place for all of its steps
  * decoding takes a quarter of the driver time. The largest tensors of a program whose lengths vary come in a new size
- * at each step: fine-tuning so takes two thirds of the time. Smaller requests with places of any size waste more.
- */
+ * at each step: fine-tuning so takes two thirds of the time. Smaller requests with places of any size waste more. */
 enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
 
 /* Smaller places that are spared. And a size has doubled if so many halves of it, or about that (1/ABOUT), have places:
  * with four a recorded program has some that do not double again. */
 enum { SPARED_MOST = 16, DOUBLED = 5, ABOUT = 128 };
 
-/*
- * Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to
+/* Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to
  * rest, and cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a
  * chunk to come round: with 8, half of its driver time went into building again what had been reaped. Video of some
- * 450 MiB needs ninety: with 40, two fifths. The floor is less in small programs.
- */
+ * 450 MiB needs ninety: with 40, two fifths. The floor is less in small programs. */
 enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 16384, MAPPINGS_FLOOR_SMALL = 4096 };
 
-/*
- * Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work
+/* Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work
  * on them may not be over, and then they are passed by; but once it is, an excess goes away as fast as it came. A range
- * costs the driver some 25 microseconds a mapping, and a look far less than one.
- */
+ * costs the driver some 25 microseconds a mapping, and a look far less than one. */
 enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
 
 RB_GENERATE(vp_place_tree, vp_place, by_size, vp_place_compare)

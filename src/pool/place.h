@@ -62,11 +62,9 @@ struct vp_fit vp_place_find_at(struct vp_pool *pool, CUdeviceptr addr, const str
 bool vp_place_is_pending(struct vp_pool *pool, const struct vp_request *req);
 /* The same among places that are somewhat larger than the request: at the beginning of one. */
 struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
-/*
- * The beginning of the request at a smaller place, made free memory as far as anything is mapped there; `*end`: how far
+/* The beginning of the request at a smaller place, made free memory as far as anything is mapped there; `*end`: how far
  * that is. If the request does not end there, nothing is mapped behind, with room for it and a handle more. Driver
- * calls: none.
- */
+ * calls: none. */
 struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                                     CUdeviceptr *end);
 /* Are there places of half the request's size, of a quarter and so on? */

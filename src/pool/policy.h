@@ -29,9 +29,7 @@ struct vp_policy {
 
 extern const struct vp_policy vp_policy_vpool;
 
-/*
- * The policies to choose from, by enum vp_policy_choice; NULL: not here. Each program and library that is linked with
+/* The policies to choose from, by enum vp_policy_choice; NULL: not here. Each program and library that is linked with
  * the core brings the table along: pool/policies.c is vpool's own policy alone, compare/all.c has the published
- * allocators, too.
- */
+ * allocators, too. */
 extern const struct vp_policy *const vp_policies[VP_POLICY_CHOICES];

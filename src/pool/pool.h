@@ -37,11 +37,9 @@ struct vp_pool_config {
                     bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
     void (*dropped)(CUdevice device,
                     const struct vp_region *block); /* before a block ends with its context; may be NULL */
-    /*
-     * How the host waits: lets the caller's lock go for a moment, the longer the longer the wait has lasted
+    /* How the host waits: lets the caller's lock go for a moment, the longer the longer the wait has lasted
      * (nanoseconds), and takes it again. NULL: it never waits. `now`: the time that such waits are measured by, in
-     * nanoseconds.
-     */
+     * nanoseconds. */
     void (*pause)(uint64_t waited_ns);
     bool at_once; /* nothing lets the lock go between the parts of a range */
     uint64_t (*now)(void);
@@ -196,12 +194,10 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
  * over). */
 void vp_pool_finish(struct vp_pool *pool, bool driver) __attribute__((cold));
 
-/*
- * Allocates. 0 and a live region; -ENOMEM: nothing fits and the device has no more; -EAGAIN: see `await`; -EOPNOTSUPP:
+/* Allocates. 0 and a live region; -ENOMEM: nothing fits and the device has no more; -EAGAIN: see `await`; -EOPNOTSUPP:
  * the policy leaves such requests to CUDA; -EIO: the driver failed otherwise (its error is the pool's, or that of the
  * request's context if a query told it: vp_pool_error). On any failure the pool is as before, but for idle memory that
- * may have moved.
- */
+ * may have moved. */
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);
 /* The driver's own error behind an -EIO, of the pool's calls or of the context (which may be NULL); 0: none was noted.
  * `forget` sets both back. */
@@ -235,14 +231,12 @@ static inline bool vp_pool_is_small(const struct vp_pool *pool) {
     return pool->mem.stats.peak_live_bytes < VP_SMALL_PROGRAM;
 }
 
-/*
- * Is the free of a block worth an event of its own, if several streams are in use? Where streams wait
+/* Is the free of a block worth an event of its own, if several streams are in use? Where streams wait
  * before more memory is made, they wait for events alone. Small blocks have none: together they are little. Not so in a
  * small program, where most of what each stream has freed would then stay its own for good: mixed sizes on 16 streams
  * held 5.5 times what was alive, and hold 1.3 times so. Nor for one between large blocks: what is free around it could
  * serve no other stream in one piece. Nor, in a program that roams, for the last one in its chunk, which as a whole
- * could serve others: eight decoders with temporaries of up to 2 MiB had a twelfth of what was alive in such chunks.
- */
+ * could serve others: eight decoders with temporaries of up to 2 MiB had a twelfth of what was alive in such chunks. */
 static inline bool vp_pool_worth_event(const struct vp_pool *pool, const struct vp_region *block) {
     if (vp_pool_large(block->size) || !pool->waits_early)
         return vp_pool_large(block->size);
@@ -250,12 +244,10 @@ static inline bool vp_pool_worth_event(const struct vp_pool *pool, const struct 
                                                        (pool->slack.roams && vp_pin_is_last(&pool->mem, block))));
 }
 
-/*
- * Another process is about to map a live synchronous block, and can only map whole handles. What is free beside it
+/* Another process is about to map a live synchronous block, and can only map whole handles. What is free beside it
  * there is taken out of use; 0. -EBUSY: other live bytes lie there, and not `share` (with it they are shown, too);
  * -EOPNOTSUPP: the device cannot; -EXDEV: some of it lies in the host's memory; -ENOMEM. Once the block is freed, its
- * bytes are nobody's again: their handles go back to the device as soon as all work on them is over.
- */
+ * bytes are nobody's again: their handles go back to the device as soon as all work on them is over. */
 int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share);
 /* Would that succeed? */
 int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bool share);

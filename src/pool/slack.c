@@ -9,28 +9,22 @@
 /* Requests that count, and how many of them make a window. */
 enum { WORTH = 1 << 20, WINDOW = 256 };
 
-/*
- * Sizes seen: as many as a large training step has several times over; forgotten at random beyond. A set of its own for
- * each few of them, so that a look-up touches one cache line.
- */
+/* Sizes seen: as many as a large training step has several times over; forgotten at random beyond. A set of its own for
+ * each few of them, so that a look-up touches one cache line. */
 enum { SIZES = 4096, WAYS = 8 };
 
 /* Slack is for programs of which more than a twentieth is new for so many windows in a row; where most is new (the last
  * grade below) one will do. */
 enum { NOVEL = WINDOW / 20, NOVEL_WINDOWS = 3 };
 
-/*
- * The price of a map, with its part of what belongs to it; a request may cost 5 us before more is held for it, and an
- * eighth of that for so many windows before less is.
- */
+/* The price of a map, with its part of what belongs to it; a request may cost 5 us before more is held for it, and an
+ * eighth of that for so many windows before less is. */
 enum { MAP_NS = 40000, DEAR_NS = 5000, CHEAP_NS = DEAR_NS / 8, CHEAP_WINDOWS = 16 };
 
-/*
- * The steps, in thousandths of what the user allows. Over bare segments further ones than STEPS, where a block costs
+/* The steps, in thousandths of what the user allows. Over bare segments further ones than STEPS, where a block costs
  * more than 20 us at the last of those: a cache that keeps many more addresses than it uses has no memory at most of
  * them, and 5 % more does not change that. Such a program took six times as long as with all the memory that its cache
- * keeps. Each step takes no more than half of what the device has.
- */
+ * keeps. Each step takes no more than half of what the device has. */
 static const unsigned STEP[] = {0, 400, 700, 1000, 2000, 4000, 7000, 10000};
 enum { STEPS = 4, BLOCK_STEPS = sizeof STEP / sizeof *STEP, DEARER_NS = 20000 };
 
@@ -41,11 +35,9 @@ enum { ROOM = 32 << 20, ROOM_SHARE = 16 };
  * free comes on top. With all of it two thousand streams, of 6.3 GiB, hold up to 1.05501 times that by slack alone. */
 enum { SEVERAL_ROOM = 30 << 20 };
 
-/*
- * Handles grow with novelty, in grades: a share of the request, and at least so much. The last is for programs of which
+/* Handles grow with novelty, in grades: a share of the request, and at least so much. The last is for programs of which
  * most is new, and which have little use for small pieces; twice as large, and random sizes of 1 MiB to 1 GiB hold up
- * to 1.06 times what is alive. The first is for any that roams.
- */
+ * to 1.06 times what is alive. The first is for any that roams. */
 static const struct {
     unsigned novel; /* of a window */
     unsigned first; /* of its first requests, at the very beginning */
@@ -57,37 +49,29 @@ static const struct {
 };
 enum { GRADES = sizeof GRADE / sizeof *GRADE };
 
-/*
- * At the beginning, when most of the memory is made, all sizes are new: by so many requests it shows whether they come
+/* At the beginning, when most of the memory is made, all sizes are new: by so many requests it shows whether they come
  * again. To wait for the first window is too late: the pool is already cut small, and few of its chunks are ever made
- * again.
- */
+ * again. */
 enum { FIRST = 32 };
 
 /* A program that is small (pool.h) after so many requests, or new in most sizes, is taken to stay so for now. Recorded
  * programs that grow larger make not one call more then. */
 enum { STAYS_SMALL = 96 };
 
-/*
- * A program roams from more than a twelfth of new sizes in a window on (recorded ones have up to a fifteenth, and that
+/* A program roams from more than a twelfth of new sizes in a window on (recorded ones have up to a fifteenth, and that
  * in their first); or if its first requests say so; or if of any 32 requests in a row so many are of sizes that are new
  * and differ (recorded ones have up to 12 such). Until it is known, each new size gets addresses of its own, and what
- * is free then lies in as many places.
- */
+ * is free then lies in as many places. */
 enum { ROAMS = WINDOW / 12, ROAMS_RECENT = 20 };
 
-/*
- * It goes on roaming when nothing is new any more. Tables that double come in some hundred sizes, all of which are
+/* It goes on roaming when nothing is new any more. Tables that double come in some hundred sizes, all of which are
  * known after a while, and never in the same order; and to be served in old places again would split what lies in one
- * piece by now. But for so many windows with next to none new, and next to nothing paid, it needs no slack.
- */
+ * piece by now. But for so many windows with next to none new, and next to nothing paid, it needs no slack. */
 enum { STILL_WINDOWS = 32 };
 
-/*
- * Where the host waits, and a GPU lags, what several streams have freed becomes theirs piece by piece: what is free is
+/* Where the host waits, and a GPU lags, what several streams have freed becomes theirs piece by piece: what is free is
  * not ready, and memory is made for it, again and again. There a block of this part of the peak and more goes to its
- * old place first, behind what its own stream did.
- */
+ * old place first, behind what its own stream did. */
 enum { OLD_SHARE = 256 };
 
 /* New sizes are alike if most differ by no more than an eighth from the one before. */
@@ -101,11 +85,9 @@ enum { APART_GRANULES = 8 };
  * because parts of it wait for other streams comes on top. With all of it 16 streams of mixed sizes hold up to 1.0555
  * times what is alive, and 1.0528 so. */
 enum { APART_SLACK = 800 };
-/*
- * Where several streams roam, smaller ones that need no more than so many new granules get handles of one each: one of
+/* Where several streams roam, smaller ones that need no more than so many new granules get handles of one each: one of
  * two, half of which another block pins, serves no other stream. Two thousand streams hold 1.055 times what is alive
- * so, and 1.06 without; with all handles of one granule they take a fifth longer.
- */
+ * so, and 1.06 without; with all handles of one granule they take a fifth longer. */
 enum { FINE_GRANULES = 2 };
 
 /* Larger handles only while the device, or what the user allows of it, has more than this part of it left: at the edge
@@ -165,11 +147,9 @@ static unsigned grade(unsigned novel, bool first) {
     return g;
 }
 
-/*
- * Before that there is time enough for a small program to be cut in chunks that are large for it. Whether that is
+/* Before that there is time enough for a small program to be cut in chunks that are large for it. Whether that is
  * likely is told by the sizes of all but the smallest requests, in windows of their own: at most nine of the first 32
- * are new in recorded programs, and nearly all in those that never repeat.
- */
+ * are new in recorded programs, and nearly all in those that never repeat. */
 enum { EARLY_WORTH = 16 << 10, EARLY = 8, EARLY_WINDOW = 32 };
 
 /* Who asks for so much at once will hardly stay small, and small handles would be moved for ever. */
@@ -284,10 +264,8 @@ static size_t left(const struct vp_pool *pool) {
     return vp_memory_device_free(&pool->mem) + (held > peak ? held - peak : 0);
 }
 
-/*
- * The step that a window may lead to: one more, or several where a block costs many times what it may; further ones
- * within half of what the device has left.
- */
+/* The step that a window may lead to: one more, or several where a block costs many times what it may; further ones
+ * within half of what the device has left. */
 static unsigned next_step(const struct vp_pool *pool, uint64_t price) {
     const unsigned now = pool->bare_slack.step;
     unsigned next = now < BLOCK_STEPS - 1 ? now + 1 : now;
@@ -403,10 +381,8 @@ bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req) {
            2 * s->alike <= s->novel;
 }
 
-/*
- * Until a program was known to roam, its blocks got addresses of their own, and what is left of these serves nobody.
- * Where most sizes are new, little is left so; and what several streams have freed lies everywhere.
- */
+/* Until a program was known to roam, its blocks got addresses of their own, and what is left of these serves nobody.
+ * Where most sizes are new, little is left so; and what several streams have freed lies everywhere. */
 bool vp_slack_gathers(const struct vp_pool *pool, const struct vp_request *req) {
     return req->zone == VP_ZONE_LARGE && vp_slack_roams(pool) && vp_slack_packs(pool, req) &&
            pool->slack.grade + 1 < GRADES && !apart(pool, SIZE_MAX);

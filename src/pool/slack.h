@@ -25,11 +25,9 @@ void vp_slack_note(struct vp_pool *pool, const struct vp_request *req);
 /* Nothing is left to be made: what is there is packed, now and for some windows. */
 void vp_slack_press(struct vp_pool *pool);
 
-/*
- * The same for blocks over bare segments, which their cache places, and of which slack is all that follows. Once that
+/* The same for blocks over bare segments, which their cache places, and of which slack is all that follows. Once that
  * is open, who holds the cache's lock, and not the library's, counts the large ones; with both locks it is looked at
- * what has been counted. True: it had better be.
- */
+ * what has been counted. True: it had better be. */
 void vp_slack_open_blocks(struct vp_pool *pool);
 bool vp_slack_count_block(struct vp_pool *pool, size_t size);
 void vp_slack_look_at_blocks(struct vp_pool *pool);

@@ -86,11 +86,9 @@ struct vp_stream_cache {
 
 /* ---- without the library's lock ---- */
 
-/*
- * A block of exactly `asked` bytes for `owner` that the stream parked last. `stream` is looked at under the cache's
+/* A block of exactly `asked` bytes for `owner` that the stream parked last. `stream` is looked at under the cache's
  * lock: it must be the one that the cache belongs to, and no capture may run. False: the slow way must decide. `out` is
- * what the cache knows of the block.
- */
+ * what the cache knows of the block. */
 bool vp_stream_cache_alloc(struct vp_stream_cache *cache, CUstream stream, size_t asked, const void *owner,
                            struct vp_stream_cache_block *out);
 /* Parks a live block that the cache gave out, if its free needs no event. */

@@ -35,21 +35,17 @@ enum { BOUND_TIMES = 4 };
  * none for longer, and longer. */
 static const uint64_t REST_NS = 250000000, REST_LONG_NS = 60000000000, REST_LONGEST_NS = 3600000000000;
 
-/*
- * What waits cost the program is the time for which the device has no work. It may run out of it in a wait, or in the
+/* What waits cost the program is the time for which the device has no work. It may run out of it in a wait, or in the
  * driver calls of the same request. And the host is no longer as far ahead as it was: that it runs out of work in the
  * driver calls of later requests is due to the waits before, up to as much as they took in all; until it has still work
  * after as long a time, for then the host has caught up. No program is farther ahead than a second. How much work was
  * left when the device was last seen to have some is not known, nor when it gets more after a request: both are short,
- * and taken to be alike.
- */
+ * and taken to be alike. */
 static const uint64_t AHEAD_MOST_NS = 1000000000;
 
-/*
- * Of the program's time, what may be lost: a hundredth; and at its beginning, when memory has yet to be made and the
+/* Of the program's time, what may be lost: a hundredth; and at its beginning, when memory has yet to be made and the
  * host has no time to spare, as much as one wait in vain may take. With less, most of what a program holds in the end
- * would be granted to it in its first moments.
- */
+ * would be granted to it in its first moments. */
 enum { LOST_SHARE = 100 };
 static const uint64_t LOST_FIRST_NS = 50000000;
 
@@ -58,23 +54,19 @@ static const uint64_t LOST_FIRST_NS = 50000000;
 enum { GRANT_SHARE = 16, GRANTS_DOUBLED = 4 };
 static const uint64_t GRANT_NS = 5000000;
 
-/*
- * What memory is worth, in time that may be lost: as much as is alive is worth so much, and a part of it that part. The
+/* What memory is worth, in time that may be lost: as much as is alive is worth so much, and a part of it that part. The
  * more is held already the dearer more is, by the fourth power of held / alive. So no single wait takes most of what
  * may be lost at the beginning (20 ms, in a recorded training, for memory that it needed a moment later anyway), and
  * yet what is held does not run away so fast while one wait after the other is too short: docs/measured-log.md.
  * In a small program, which has no other room, it is worth more. And a wait may take longer where waits have left more
- * of their part of the program's time: an eighth of that.
- */
+ * of their part of the program's time: an eighth of that. */
 static const uint64_t PRICE_NS = 8000000;
 enum { LEFT_SHARE = 8, SMALL_TIMES = 4 };
 
-/*
- * The host's lead is of use where driver calls are to come. As many are expected as there were lately: so much for each
+/* The host's lead is of use where driver calls are to come. As many are expected as there were lately: so much for each
  * map, forgotten within a tenth of a second. Where they take no more than may still be lost (more of it at the
  * beginning, where all programs make memory), a wait may use all of the lead: one that is cut short leaves the device
- * as far behind as it was, and the next request waits in vain, too.
- */
+ * as far behind as it was, and the next request waits in vain, too. */
 static const uint64_t MAP_NS = 40000, MAPS_FORGOTTEN_NS = 100000000, LEAD_FIRST_NS = 30000000;
 
 /* When the device ran out of work between two looks is not known: half way, but so much before at most, as the program

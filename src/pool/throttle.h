@@ -25,22 +25,16 @@ bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t 
 bool vp_throttle_lag_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /* The same where old mappings are in the way, and `fresh` bytes will be opened for it. */
 bool vp_throttle_blocked_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
-/*
- * Is it rather to wait for the place that served its size before, if that is pending, than to take another? While there
+/* Is it rather to wait for the place that served its size before, if that is pending, than to take another? While there
  * is no room for a further one. What it would take instead is the place of something else, which then needs another: a
- * program that repeats itself would never come to rest.
- */
+ * program that repeats itself would never come to rest. */
 bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req);
 
-/*
- * What fits is pending: is so much new memory rather to be made than idle memory to be moved there? Moved, it is
+/* What fits is pending: is so much new memory rather to be made than idle memory to be moved there? Moved, it is
  * missing where it was, and a program that repeats itself moves it to and fro for as long as the GPU lags. So an eighth
- * of what the program has alive is held for that before, and remaps are taken up only then.
- */
+ * of what the program has alive is held for that before, and remaps are taken up only then. */
 bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
-/*
- * As vp_pool_alloc(), which returns -EAGAIN where one of these said so: waits then until some pending work is over, and
+/* As vp_pool_alloc(), which returns -EAGAIN where one of these said so: waits then until some pending work is over, and
  * tries again. The lock is let go meanwhile. -EAGAIN is left for requests without a stream; -ENODEV: the stream or its
- * context ended.
- */
+ * context ended. */
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out);

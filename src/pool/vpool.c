@@ -133,11 +133,9 @@ static int reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
                                       : reuse_in(pool, VP_ZONE_LARGE, req, use, out);
 }
 
-/*
- * Makes free memory of what other streams have parked, for a request of the large zone: which place is the oldest must
+/* Makes free memory of what other streams have parked, for a request of the large zone: which place is the oldest must
  * not hang on who parked what. If that is one block only, the very place that would then be found, there is no need to
- * free it first. A small request need not disturb other streams while there is room: see LOOK.
- */
+ * free it first. A small request need not disturb other streams while there is room: see LOOK. */
 static APART int take_parked(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct vp_handed handed = {0};
     if (!req->timeline || req->alone) {
@@ -184,12 +182,10 @@ static APART int await_place(struct vp_pool *pool, struct vp_request *req, struc
     /* A program that roams comes to rest nowhere, whatever is waited for. */
     if (vp_slack_roams(pool) || !vp_throttle_place_due(pool, req) || !place_pending(pool, req))
         return NEXT;
-    /*
-     * A younger place that is ready will do. To wait for the oldest all the same makes far fewer maps where a
+    /* A younger place that is ready will do. To wait for the oldest all the same makes far fewer maps where a
      * GPU that lags is replayed (scripts/bench --sim, gather); but the host is no more than a few blocks ahead then,
      * and on an H200 examples/gather.py took as long as it does, and held a tenth more, as the device stood still at
-     * times.
-     */
+     * times. */
     fit = vp_place_find(pool, req, VP_USE_READY);
     return fit.region ? vp_fit_take(&pool->mem, fit, req, out) : -EAGAIN;
 }
@@ -270,11 +266,9 @@ static APART int between_large(struct vp_pool *pool, const struct vp_request *re
     return fit.region && fit.region->size < below ? vp_fit_take(&pool->mem, fit, req, out) : NEXT;
 }
 
-/*
- * A small request, where several streams roam: a piece of the large zone that is less than a granule. No large request
+/* A small request, where several streams roam: a piece of the large zone that is less than a granule. No large request
  * may ever want it, and two thousand streams had a fiftieth of what was alive in such. Not before all else: what lies
- * there is in the way of what is free beside it.
- */
+ * there is in the way of what is free beside it. */
 static int reuse_scrap(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     return vp_slack_roams_apart(pool) && !vp_tight(pool, req) ? between_large(pool, req, pool->mem.granularity, out)
                                                               : NEXT;

@@ -343,10 +343,8 @@ static VP_LOCKED int settle_use(const struct use *u, struct vp_bare_stream strea
     return err;
 }
 
-/*
- * With VPOOL_CHECK other threads look at all of the pool, under the lock: what is counted page by page is counted under
- * it then. To wait until it is backed lets the lock go, and says so (vp_bare.owed).
- */
+/* With VPOOL_CHECK other threads look at all of the pool, under the lock: what is counted page by page is counted under
+ * it then. To wait until it is backed lets the lock go, and says so (vp_bare.owed). */
 static inline bool counts_locked(const struct vp_bare *bare) {
     return __builtin_expect(bare->pool->config.check, false);
 }

@@ -17,23 +17,18 @@ struct vp_bare_stream {
     bool known;
 };
 
-/*
- * A new segment on the current context's device. `size`: any, rounded up to the granularity. CUDA_SUCCESS and its
+/* A new segment on the current context's device. `size`: any, rounded up to the granularity. CUDA_SUCCESS and its
  * address; CUDA_ERROR_OUT_OF_MEMORY: addresses have come to an end, which are a multiple of the device's memory (the
  * cache is to give segments back and try again); VP_NOT_OURS: the device is not served, take ordinary memory. It is
- * freed by vp_api_free(), as any other memory.
- */
+ * freed by vp_api_free(), as any other memory. */
 CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream stream);
 
-/*
- * Does the cache of a device keep so many addresses that it should give back the segments without a block before it
+/* Does the cache of a device keep so many addresses that it should give back the segments without a block before it
  * gets one of `size` bytes? Then it is to hear that there is no memory, and to give them back before it asks again, for
- * which this is not to be asked. Only for a cache that does so, at a moment when it can.
- */
+ * which this is not to be asked. Only for a cache that does so, at a moment when it can. */
 bool vp_bare_is_crowded(CUdevice dev, size_t size);
 
-/*
- * Before the cache changes anything for a block of `size` bytes: makes sure that vp_bare_used() of a block of that size
+/* Before the cache changes anything for a block of `size` bytes: makes sure that vp_bare_used() of a block of that size
  * will find memory, whatever its address. May wait for work of the device (never for a capture's), for a bounded time.
  * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: there is none, refuse the block now; VP_NOT_OURS: the device is not served.
  */

@@ -8,13 +8,11 @@
 /* This thread holds the lock while the driver begins its capture. */
 static __thread bool begins __attribute__((tls_model("initial-exec")));
 
-/*
- * Who asks the driver whether a stream captures, and then records an event there, must not have a capture begin in
+/* Who asks the driver whether a stream captures, and then records an event there, must not have a capture begin in
  * between: it would take the event, or, on a blocking stream, be destroyed by one on the legacy stream. So nobody else
  * is in the library until it has begun.
  *
- * Not analysed, as is the next: the one takes the lock, and the other lets it go.
- */
+ * Not analysed, as is the next: the one takes the lock, and the other lets it go. */
 VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
     struct vp_timeline *timeline;
     if (!vp_enter())

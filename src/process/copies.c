@@ -146,10 +146,8 @@ static uint64_t devices_of_ends(struct owner to, struct owner from) {
     return (to.pool ? bit_of(to.pool->mem.device) : 0) | (from.pool ? bit_of(from.pool->mem.device) : 0);
 }
 
-/*
- * The devices, as bits, that a stream may be of. A capturing stream is not asked. That which began the capture is
- * known; one that has joined it is taken to be of any device concerned.
- */
+/* The devices, as bits, that a stream may be of. A capturing stream is not asked. That which began the capture is
+ * known; one that has joined it is taken to be of any device concerned. */
 static VP_LOCKED uint64_t devices_of(CUstream stream, struct owner to, struct owner from) {
     CUcontext handle = NULL;
     CUdevice dev = -1;

@@ -21,11 +21,9 @@ VP_NOT_ANALYSED void vp_api_fork_parent(void) {
     vp_lock_release(&vp_imports_in_hand);
 }
 
-/*
- * The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used
+/* The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used
  * none starts afresh. Nothing here waits or allocates: after _Fork() it runs late, and other threads may have held any
- * lock.
- */
+ * lock. */
 VP_NOT_ANALYSED /* there is one thread */ void vp_api_fork_child(void) {
     vp_process_mark();
     vp_thread_fork_child();

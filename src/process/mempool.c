@@ -287,11 +287,9 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
 
 /* ---- where the program waits on the host ---- */
 
-/*
- * What the thresholds that the program has set leave idle on a device. The idle memory is everybody's: what one pool
+/* What the thresholds that the program has set leave idle on a device. The idle memory is everybody's: what one pool
  * would keep, another may have got. A pool whose threshold was never set has no say: CUDA's default would give
- * everything back, which is what this library is there to avoid.
- */
+ * everything back, which is what this library is there to avoid. */
 static VP_LOCKED uint64_t idle_allowed(CUdevice dev) {
     uint64_t idle = 0;
     bool any = false;

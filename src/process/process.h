@@ -90,8 +90,7 @@ CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr);
 /* cuPointerGetAttribute, for the attributes whose native answer would show the chunk or the reservation instead of the
  * allocation. For cuPointerGetAttributes the door asks the real function first, then this one for each. */
 CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr);
-/*
- * cuPointerSetAttribute of SYNC_MEMOPS: calls on the block that are to be over when they return are. Of mapped memory
+/* cuPointerSetAttribute of SYNC_MEMOPS: calls on the block that are to be over when they return are. Of mapped memory
  * the driver does not know that, but of contexts it does (from 12.1 on): there all such calls wait, on whatever memory.
  */
 CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdeviceptr ptr);

@@ -13,8 +13,7 @@
 /* Smaller requests are many, and what they would free together is little. */
 static const size_t SPILL_ABOVE = 32 << 20;
 
-/*
- * What stays of a full device: for requests that may not be spilled, and for CUDA itself, whose code is loaded lazily,
+/* What stays of a full device: for requests that may not be spilled, and for CUDA itself, whose code is loaded lazily,
  * workspaces and local memory. A share of it, and at least so much, but no more of a small one than LEAST_SHARE says.
  */
 enum { KEPT_SHARE = 128, LEAST_SHARE = 16 };
@@ -53,10 +52,8 @@ static size_t kept_of(const struct vp_pool *pool) {
     return whole / KEPT_SHARE > least ? whole / KEPT_SHARE : least;
 }
 
-/*
- * A large request that the device has memory for, but with less left than is to stay, spills that much. Not more: else
- * it is to ask others and to wait first, as any that would fail.
- */
+/* A large request that the device has memory for, but with less left than is to stay, spills that much. Not more: else
+ * it is to ask others and to wait first, as any that would fail. */
 bool vp_spill_is_due(struct vp_pool *pool, size_t asked) {
     const size_t idle = vp_pool_idle(pool);
     if (forced(asked) || asked <= SPILL_ABOVE)

@@ -61,11 +61,9 @@ struct vp_hooks {
         void); /* where the calling thread was promised room, for a block that has yet to come */
 };
 
-/*
- * The library's lock (vp_library_lock) guards everything here that is not atomic. Never held while a host wait runs.
+/* The library's lock (vp_library_lock) guards everything here that is not atomic. Never held while a host wait runs.
  * Driver calls are made under it; the driver calls us back under none of its locks, but a tool's callback may: see
- * vp_enter().
- */
+ * vp_enter(). */
 struct vp_state {
     atomic_uint came, had; /* threads that found it taken, and those of them that have had it since */
     atomic_int phase;      /* enum vp_phase */
@@ -135,8 +133,7 @@ static inline VP_ACQUIRES(vp_library_lock) void vp_lock_in_turn(void) {
         vp_lock_behind_others();
 }
 
-/*
- * Around driver calls of ours that are made without the lock, never within one another: what the thread meets under
+/* Around driver calls of ours that are made without the lock, never within one another: what the thread meets under
  * them (a tool's callback, which calls CUDA) is passed on, as it is under the lock. Whoever has the lock has this, too.
  */
 extern struct VP_LOCK_TYPE vp_calls vp_own_calls; /* for the analysis alone: there is none */
@@ -223,17 +220,13 @@ void vp_wait_pause(uint64_t waited_ns) VP_LOCKED;
 bool vp_wait_event(struct vp_event *ev) VP_LOCKED __attribute__((cold));
 /* Could the request not be met even if everything pending came free? */
 bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
-/*
- * Waits for work that was queued before `serial`; true if something completed since (timelines.moves was `moves` at the
+/* Waits for work that was queued before `serial`; true if something completed since (timelines.moves was `moves` at the
  * last try; other threads look, too), so that another may succeed. False: nothing of it is left, or it takes too long.
- * What was freed while captures run has no event yet, and is waited for as well.
- */
+ * What was freed while captures run has no event yet, and is waited for as well. */
 bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin, uint64_t moves) VP_LOCKED;
-/*
- * Waits for all contexts of those devices, one bit each; not while captures run, which that would destroy. A context
+/* Waits for all contexts of those devices, one bit each; not while captures run, which that would destroy. A context
  * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report. `*over`:
- * all could be waited for.
- */
+ * all could be waited for. */
 CUresult vp_wait_for_devices(uint64_t devices, CUdevice own, bool *over) VP_LOCKED;
 
 /* ---- alloc.c ---- */
@@ -243,11 +236,9 @@ int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *
 
 /* ---- borrow.c ---- */
 
-/*
- * Asks the user's other processes for what a request of so many bytes lacks, and waits for a bounded time while one of
+/* Asks the user's other processes for what a request of so many bytes lacks, and waits for a bounded time while one of
  * them has some. `*begin` is 0 at first. True: some came free, and another try is worth it. The lock is let go in
- * between.
- */
+ * between. */
 bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) VP_LOCKED __attribute__((cold));
 /* Waits while another process is about to be brought back, which needs the devices' memory. True: it has, or memory was
  * refused for that since `*seen` was vp_memory.held_back. The lock is let go in between. */
@@ -277,11 +268,9 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
 /* What is idle and a pool's; of NULL: what was told of as some pool's. */
 uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) VP_LOCKED;
 
-/*
- * peers.c. Whom the memory of a device is open to: peers of its contexts, devices that one of its memory pools was
+/* peers.c. Whom the memory of a device is open to: peers of its contexts, devices that one of its memory pools was
  * opened to. `update` makes the device's pool agree: 0 or a negative errno, with nothing changed. `forget`: a context
- * has ended, and what was between it and others.
- */
+ * has ended, and what was between it and others. */
 int vp_peers_update(CUdevice dev) VP_LOCKED;
 void vp_peers_forget(const struct vp_context *ctx) VP_LOCKED;
 /* Did the program give work of `ctx` access to the memory that `block` is? */

@@ -5,10 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Two names that do not follow the rule "base name, then _vN". The header maps cuGraphInstantiate to the form
- * with flags, and so does the driver from CUDA 12 on.
- */
+/* Two names that do not follow the rule "base name, then _vN". The header maps cuGraphInstantiate to the form
+ * with flags, and so does the driver from CUDA 12 on. */
 static const struct alias {
     const char *base, *symbol;
     int since;

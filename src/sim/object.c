@@ -7,11 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/*
- * A handle looks like a pointer but is none: its kind, and its slot's number. Nobody can follow it, and a
+/* A handle looks like a pointer but is none: its kind, and its slot's number. Nobody can follow it, and a
  * destroyed one is recognised for as long as its slot is empty. The slot freed last is taken first, so a
- * handle that comes back as another object is the rule here, as it is (less often) with real pointers.
- */
+ * handle that comes back as another object is the rule here, as it is (less often) with real pointers. */
 #define HANDLE_BASE 0x5c0000000000u
 #define HANDLE_STRIDE 64u
 

@@ -122,11 +122,9 @@ static void deactivate(struct sim_stream *stream) {
 
 /* ---- host functions ---- */
 
-/*
- * Host functions run on a thread of their own, as with the real driver: the program's threads may hold the
+/* Host functions run on a thread of their own, as with the real driver: the program's threads may hold the
  * very locks that its function takes. While one is queued the thread also moves the streams on, since the
- * program may wait for the function without calling the driver.
- */
+ * program may wait for the function without calling the driver. */
 static struct sim_op *host_op; /* the one that the thread shall run now; others wait their turn */
 static size_t host_queued;
 static bool host_thread_started;

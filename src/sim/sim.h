@@ -109,12 +109,10 @@ void vp_sim_watch_copies(vp_sim_copy_fn *told);
 /* Nanoseconds that all driver calls so far would have cost. */
 uint64_t vp_sim_cost_ns(void);
 
-/*
- * From now until the reset the clock is modelled, in nanoseconds from 0. Nothing is random then (`lazy` and `seed` mean
+/* From now until the reset the clock is modelled, in nanoseconds from 0. Nothing is random then (`lazy` and `seed` mean
  * nothing), and queues have no end. Only kernels take time: the streams that have one to run share the device equally,
  * and all devices count as one. All other work is over once what it is behind is. Driver calls move the clock by what
- * they cost, and waits of the host move it to the end of what they wait for.
- */
+ * they cost, and waits of the host move it to the end of what they wait for. */
 void vp_sim_time_start(void);
 uint64_t vp_sim_now(void);
 void vp_sim_advance(uint64_t nanoseconds);

@@ -15,8 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a process can reserve in all. Under a sanitizer the host has less room; callers halve and try again.
- */
+/* What a process can reserve in all. Under a sanitizer the host has less room; callers halve and try again. */
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif

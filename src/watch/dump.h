@@ -64,20 +64,16 @@ struct vp_dump {
     struct vp_dump_device device[];
 };
 
-/*
- * Takes a snapshot of all pools and adds it up. `request` NULL: nothing failed; else the figures of its device are
+/* Takes a snapshot of all pools and adds it up. `request` NULL: nothing failed; else the figures of its device are
  * asked for, in the calling thread's context. NULL: there is no pool and nothing was passed on; or no lock within a
- * second, or no memory, which is told once.
- */
+ * second, or no memory, which is told once. */
 struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request);
 void vp_dump_free(struct vp_dump *dump);
 
 /* Bytes that the pool could still take from the device, whole granules; 0 where that is not known. */
 size_t vp_dump_fresh(const struct vp_dump_device *d);
-/*
- * The largest block that could be had now without waiting, give or take what lies at the edges: one stretch, or all
- * that is idle in one range with what the device has left.
- */
+/* The largest block that could be had now without waiting, give or take what lies at the edges: one stretch, or all
+ * that is idle in one range with what the device has left. */
 size_t vp_dump_largest(const struct vp_dump_device *d);
 
 /* ---- where: files ---- */
@@ -92,10 +88,8 @@ void vp_dump_answer(void);
 /* For that thread: waits until somebody asks (true), or until then; NULL: for as long as it takes. By CLOCK_MONOTONIC.
  */
 bool vp_dump_wait(const struct timespec *until);
-/*
- * Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then
- * might be the program's own. NULL: there is none any more.
- */
+/* Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then
+ * might be the program's own. NULL: there is none any more. */
 void vp_dump_hear(atomic_uint_least32_t *word);
 
 /* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second

@@ -82,8 +82,7 @@ struct __attribute__((packed)) extra_length {
     uint16_t bytes;
 };
 
-/* What was stored before is in place when this store is: the kernel ends a process between two instructions.
- * */
+/* What was stored before is in place when this store is: the kernel ends a process between two instructions. */
 static inline void show(uint8_t *head, size_t extra) {
     atomic_signal_fence(memory_order_seq_cst);
     ((volatile struct extra_length *)(head + HEAD - 2))->bytes = (uint16_t)extra;

@@ -34,8 +34,7 @@ int vp_journal_open(struct vp_journal *j, const char *path);
 
 /* Appends a line of 1 to VP_JOURNAL_LINE bytes, the last of which is '\n', out of a buffer of VP_JOURNAL_LINE
  * bytes. 0 or a negative errno: the file cannot grow any more (-EBADF: the program has closed its descriptor, and it is
- * not to be found by its name). It is closed then, and whole, with this line.
- * */
+ * not to be found by its name). It is closed then, and whole, with this line. */
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n);
 
 /* Lets go of a journal that a parent process has open, and will go on with: the file stays as it is. */

@@ -38,10 +38,8 @@ static struct {
 } told[VP_SHARED_STATS_DEVICES];
 static uint32_t devices, answered, trims_done; /* as the page has them */
 
-/*
- * What is left of killed processes is swept by each start, under the lock, as far as a millisecond reaches: a file
- * costs a microsecond, a page ten. vpool top sweeps all.
- */
+/* What is left of killed processes is swept by each start, under the lock, as far as a millisecond reaches: a file
+ * costs a microsecond, a page ten. vpool top sweeps all. */
 enum { SWEPT_FILES = 512, SWEPT_PAGES = 32 };
 
 /* So many calls, or so many bytes of live memory to and fro, may go unpublished. */

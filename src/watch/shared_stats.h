@@ -72,12 +72,10 @@ struct vp_shared_stats_device {
 };
 #undef VP_SHARED_STATS_FIELD
 
-/*
- * A reader wants to know who holds most on a device, by stack: it stores that, raises `asked` and wakes whoever listens
+/* A reader wants to know who holds most on a device, by stack: it stores that, raises `asked` and wakes whoever listens
  * to loans.asked, again and again, since that word has not changed. The answer is the file of the page's name and
  * VP_SHARED_STATS_HOLDERS, written before `answered` becomes what `asked` was; the reader removes it. Where there is no
- * such file the process could not write one, or another reader has it.
- */
+ * such file the process could not write one, or another reader has it. */
 #define VP_SHARED_STATS_HOLDERS ".holders"
 struct vp_holders_wish {
     atomic_uint_least8_t device; /* CUDA's ordinal */
@@ -140,10 +138,8 @@ struct vp_shared_stats {
 
 /* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */
 int vp_shared_stats_owner(const char *name);
-/*
- * The lock of a user's processes on taking more memory, for whoever brings one back: exclusive, by flock(), on a file
- * that is made when it is first wanted and then stays.
- */
+/* The lock of a user's processes on taking more memory, for whoever brings one back: exclusive, by flock(), on a file
+ * that is made when it is first wanted and then stays. */
 void vp_shared_stats_lock_name(unsigned uid, char out[64]);
 /* Our own; NULL: there is none. */
 struct vp_shared_stats *vp_shared_stats_page(void);

@@ -89,14 +89,12 @@ struct vp_snap_waited {
 
 enum { VP_SNAP_WORST = 8 };
 
-/*
- * Every byte held is live, or lost in one of these ways:
+/* Every byte held is live, or lost in one of these ways:
  *   internal  the rest of a live block, by rounding
  *   pinned    free, in a chunk that a live block lies in too
  *   pending   in a wholly free chunk of which some part waits for a stream, or that a range is being built of
  *   idle      in a wholly free chunk that waits for nothing, or is mapped nowhere
- *   cached    in a page of a bare segment, kept for the cache that has it, and in no block of it
- */
+ *   cached    in a page of a bare segment, kept for the cache that has it, and in no block of it */
 struct vp_digest {
     uint64_t internal, pinned, pending, idle, cached;
     uint64_t free_bytes;
@@ -110,10 +108,8 @@ struct vp_digest {
         waited[VP_SNAP_WORST]; /* streams that most bytes wait for, the most first; `bytes` 0: no more */
 };
 
-/*
- * Adds it all up, and sorts the chunks by size. `stream`: bytes that wait for this stream alone count as waiting for
- * nothing (for who asks on it); UINT64_MAX: none do.
- */
+/* Adds it all up, and sorts the chunks by size. `stream`: bytes that wait for this stream alone count as waiting for
+ * nothing (for who asks on it); UINT64_MAX: none do. */
 void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_digest *out);
 /* After the digest: the chunks of one size from `*at` on, which moves behind them. False: there are no more. */
 bool vp_snapshot_kind(const struct vp_snapshot *snap, size_t *at, struct vp_snap_kind *out);

@@ -8,10 +8,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/*
- * Room. A training of PyTorch has some thousands of stacks of some twenty thousand frames; a server that makes code
- * as it goes has ever new ones. All of it is some 90 MiB of addresses, of which memory is what is used.
- */
+/* Room. A training of PyTorch has some thousands of stacks of some twenty thousand frames; a server that makes code
+ * as it goes has ever new ones. All of it is some 90 MiB of addresses, of which memory is what is used. */
 enum { STACKS = VP_STACKS_MOST, FRAMES = 1 << 18, KEYS = 1 << 19, MODULES = 1 << 12, TEXT = 32 << 20 };
 
 struct pair {

@@ -274,10 +274,8 @@ static int64_t began(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - age;
 }
 
-/*
- * Whoever comes first has the file; it is locked while it is looked at and written. Has a process written it that ended
- * while this one ran: another rank, a child? Then it is not written over.
- */
+/* Whoever comes first has the file; it is locked while it is looked at and written. Has a process written it that ended
+ * while this one ran: another rank, a child? Then it is not written over. */
 static bool is_taken(int fd) {
     struct stat st;
     int tries = 0;

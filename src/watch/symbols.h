@@ -5,8 +5,6 @@
 
 #include <stddef.h>
 
-/*
- * The first loaded module, in the linker's order, that defines names[0]; `out` gets the addresses of all names there,
- * NULL for those that it lacks. Returns whether there is one. Indirect functions count as missing.
- */
+/* The first loaded module, in the linker's order, that defines names[0]; `out` gets the addresses of all names there,
+ * NULL for those that it lacks. Returns whether there is one. Indirect functions count as missing. */
 _Bool vp_symbols_find(const char *const *names, size_t count, void **out);

@@ -48,11 +48,9 @@ uint64_t bench_now_ns(void);
 /* splitmix64: every seed is a good one. */
 uint64_t bench_random(uint64_t *state);
 
-/*
- * Runs `batch` several times, first to warm up and then for measuring. It makes `count` operations and is
+/* Runs `batch` several times, first to warm up and then for measuring. It makes `count` operations and is
  * timed from outside; the device is waited for between batches, which is not timed. Returns the nanoseconds
- * that an operation took in the median batch.
- */
+ * that an operation took in the median batch. */
 double bench_batches(void (*batch)(void *user, int count), void *user, int count);
 
 /* One figure of the JSON object that the program prints. */

@@ -94,10 +94,8 @@ static void end_ending(struct ending *e) {
     make_current(e->device);
 }
 
-/*
- * A context that ends as it is: a stream captures, blocks have been freed behind work that has not run, and
- * synchronous ones have not been freed at all. The driver lets the work run first.
- */
+/* A context that ends as it is: a stream captures, blocks have been freed behind work that has not run, and
+ * synchronous ones have not been freed at all. The driver lets the work run first. */
 void context_ends(void) {
     unsigned how = fuzz_byte(&run.in), blocks = 1 + how / 8 % 4;
     struct ending e = {.kind = (int)(how % 4), .device = (int)(how / 4 % 2 % (unsigned)world.devices)};
@@ -183,8 +181,7 @@ static void *visit(void *arg) {
     return NULL;
 }
 
-/* A thread's own stream ends with it, busy or capturing; what it has allocated is another stream's to free.
- */
+/* A thread's own stream ends with it, busy or capturing; what it has allocated is another stream's to free. */
 void thread_ends(void) {
     pthread_t thread;
     struct visitor v = {.host = vp_thread_id(), .how = fuzz_byte(&run.in), .to = any_stream()};

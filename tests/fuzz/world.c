@@ -36,10 +36,8 @@ static void *lookup(const char *name, void *unused) {
 
 /* ---- time ---- */
 
-/*
- * There is one thread. Time passes by what it does, the same in each run; and who waits does so for the device, which
- * gets on with its work.
- */
+/* There is one thread. Time passes by what it does, the same in each run; and who waits does so for the device, which
+ * gets on with its work. */
 static uint64_t now_ns;
 void (*world_meanwhile)(void);
 

@@ -220,11 +220,9 @@ static void wait_at_gate(void *open) {
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
-/*
- * A host function waits for what this thread does later, which is to allocate on other streams: they may have
+/* A host function waits for what this thread does later, which is to allocate on other streams: they may have
  * to take what others have freed behind the function. Nothing of it may wait for long, if the device is not
- * full. No call of the driver's own that waits for the device: it would wait for ever.
- */
+ * full. No call of the driver's own that waits for the device: it would wait for ever. */
 void episode_gate(struct worker *w) {
     static atomic_bool used;
     atomic_bool open = false;

@@ -149,8 +149,7 @@ Test(bare, when_a_run_was_left_is_known_of_its_pages_in_another) {
 }
 
 /* Another thread is about to record an event, which comes before the work, or fails: a free that takes no lock sees
- * that.
- */
+ * that. */
 static void free_while_recording(bool recorded) {
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);

@@ -68,11 +68,9 @@ static CUmemGenericAllocationHandle handle_at(CUdeviceptr at) {
     return handle;
 }
 
-/*
- * torch_memory_saver #88, vllm #41237: NCCL or a NIC had registered memory that was then mapped anew. Whatever happens
+/* torch_memory_saver #88, vllm #41237: NCCL or a NIC had registered memory that was then mapped anew. Whatever happens
  * around a live block (ranges stitched of all that is free, idle memory given back, no memory left), its own pages
- * stay what and where they are.
- */
+ * stay what and where they are. */
 Test(field, a_live_block_keeps_its_mapping) {
     CUdeviceptr at[40];
     CUmemGenericAllocationHandle before[5];

@@ -62,8 +62,7 @@ void fx_idle(int stream);
 /* All calls that the pool has made to the driver. */
 uint64_t fx_calls(void);
 
-/*
- * Runs a script of words, and proves the pool sound after each. Sizes are multiples of `unit`.
+/* Runs a script of words, and proves the pool sound after each. Sizes are multiples of `unit`.
  *   S2            from here on stream 2 is meant (at first 1); S0: cudaMalloc and cudaFree
  *   a+4 a!4       allocates a (one letter) of 4 units; must be out of memory
  *   a-            frees it
@@ -73,8 +72,7 @@ uint64_t fx_calls(void);
  *   mark quiet    since the mark the pool has called the driver: not at all
  *   held=4        units of physical memory; and since the mark: grown= (units),
  *                 waits=, awaits=, stitches=, retaken= (numbers)
- *   trim          gives back what is idle
- */
+ *   trim          gives back what is idle */
 void fx_script(const char *text, size_t unit);
 
 /* ---- the doors' calls, beside those of doors.h ---- */

@@ -108,8 +108,7 @@ Test(pool, a_block_is_found_by_every_address_inside) {
 
 /* ---- one current mapping ---- */
 
-/* A chunk with three mappings: bytes are live in one of them only, and what is written there is read there.
- */
+/* A chunk with three mappings: bytes are live in one of them only, and what is written there is read there. */
 Test(pool, no_byte_is_live_at_two_addresses) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     CUdeviceptr live[64];
@@ -382,10 +381,8 @@ Test(pool, what_grows_is_made_longer_where_it_lies) {
     fx_close();
 }
 
-/*
- * Training on sequences whose length varies: what is computed of the last layer's output is large, and of another size
- * at each step. Ranges that are built anew, rather than longer, map 2440 handles.
- */
+/* Training on sequences whose length varies: what is computed of the last layer's output is large, and of another size
+ * at each step. Ranges that are built anew, rather than longer, map 2440 handles. */
 Test(pool, what_varies_is_made_longer_where_it_lies) {
     enum { LAYERS = 24 };
     static const size_t lengths[] = {528,  1416, 1984, 1896, 1816, 384,  776, 496, 1264,

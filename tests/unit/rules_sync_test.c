@@ -451,8 +451,7 @@ static void until(void *flag) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* F's host function waits for what the program does after S is done: were S behind F, that would be for ever.
- */
+/* F's host function waits for what the program does after S is done: were S behind F, that would be for ever. */
 Test(rules, nobody_waits_early_behind_a_host_function) {
     static atomic_bool go;
     setenv("VPOOL_WAIT", "early", 1);

@@ -96,10 +96,8 @@ static void ask_late(void) {
     vp_leave();
 }
 
-/*
- * An event on the legacy stream would make B wait for A, and A may be waiting for what B has yet to do. Beside a
- * capture, when there are no barriers, as well.
- */
+/* An event on the legacy stream would make B wait for A, and A may be waiting for what B has yet to do. Beside a
+ * capture, when there are no barriers, as well. */
 Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up) {
     door_open(SIM);
     CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT),

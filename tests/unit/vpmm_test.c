@@ -56,8 +56,7 @@ Test(vpmm, a_full_reservation_is_followed_by_another) {
     fx_close();
 }
 
-/* While two streams' frees are in flight a third takes the oldest that is large enough, by a wait on the GPU.
- */
+/* While two streams' frees are in flight a third takes the oldest that is large enough, by a wait on the GPU. */
 Test(vpmm, the_oldest_in_flight_is_waited_for) {
     const struct vp_pool_config config = {.va = 256 * MiB, .pages = 8};
     fx_open_pool("capacity=64M,granularity=64K", &vp_policy_vpmm, &config);

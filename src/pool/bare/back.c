@@ -66,10 +66,8 @@ static bool is_scarce(const struct vp_bare *bare) {
     return vp_bare_all_of(atomic_load(&bare->bounds)) < vp_bare_all_of(used) + 2 * VP_SLOT_PAGES;
 }
 
-/*
- * What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
- * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short.
- */
+/* What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
+ * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short. */
 static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m,
                      const struct pages *block) {
     const struct vp_request req = {.timeline = segment->timeline};

@@ -209,12 +209,10 @@ void vp_bare_forget_stream(struct vp_pool *pool, struct vp_bare_segment *segment
 /* A timeline ends: so does what is known of segments of its. */
 void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *timeline);
 
-/*
- * Will a block of that size find memory? True at once while there is plenty. False: ask vp_bare_make_room(), with the
+/* Will a block of that size find memory? True at once while there is plenty. False: ask vp_bare_make_room(), with the
  * lock: 0; -EAGAIN: pending work may free some, ask again; -ENOMEM.
  *
- * What counts is pages, not bytes of blocks: a few bytes pin a page.
- */
+ * What counts is pages, not bytes of blocks: a few bytes pin a page. */
 enum { VP_BARE_ROOM_PAGES = 2 + 2 * VP_SLOT_PAGES };
 
 static inline size_t vp_bare_used_bytes(const struct vp_bare *bare) {
@@ -246,8 +244,7 @@ void vp_bare_promise_kept(struct vp_bare *bare);
 /* Is the one that is open this thread's? */
 bool vp_bare_promised_here(const struct vp_bare *bare);
 
-/*
- * A cache that sets a pool back to a checkpoint tells of all its blocks that they are used no more, and of those that
+/* A cache that sets a pool back to a checkpoint tells of all its blocks that they are used no more, and of those that
  * stay that they are, with the bytes that they have: in one go, on one thread, with its lock held. So what blocks have
  * left is *in doubt*, segment by segment, and stays under its addresses until another thread tells, or asks for room,
  * which takes the cache's lock, too (vp_bare_doubt_anew()), or until that one does something else (vp_bare_proceed()).
@@ -269,14 +266,12 @@ static inline bool vp_bare_doubts(const struct vp_bare *bare, const _Atomic unsi
     return __builtin_expect(*left == atomic_load(&bare->promises) + 1, false);
 }
 
-/*
- * Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
+/* Before others take memory of the pool, or give it back: waits, without the lock, until the block has come that
  * another thread was promised room for. That is a moment; one does not come whose thread has slept for
  * VP_BARE_PATIENCE_NS without a break, has run for as long meanwhile, or takes more than VP_BARE_BUSY_NS in all, with
  * others that it is promised instead; unless it waits for the lock. Where it has come and waits for memory, that may be
  * for what this thread has yet to do: after VP_BARE_BUSY_NS what it needs is still kept for it (vp_bare_is_owed()), but
- * nobody waits. True: it has waited.
- */
+ * nobody waits. True: it has waited. */
 enum { VP_BARE_PATIENCE_NS = 50000000, VP_BARE_BUSY_NS = 2000000000 };
 bool vp_bare_await_block(struct vp_pool *pool);
 static inline bool vp_bare_await(struct vp_pool *pool) {

@@ -253,11 +253,9 @@ bool vp_bare_leaves(const struct vp_pool *pool, size_t bytes) {
                (pool->bare->owed << shift) + bytes;
 }
 
-/*
- * Bytes that a block may take. Where memory is short that is what it touches, and a page more. A small one lies in a
+/* Bytes that a block may take. Where memory is short that is what it touches, and a page more. A small one lies in a
  * segment of its own kind, which is no more than a page where pages are of the usual size, and may have the last ones:
- * most small blocks lie in pages that have memory already, and are not to be refused where larger ones were.
- */
+ * most small blocks lie in pages that have memory already, and are not to be refused where larger ones were. */
 enum { SMALL_SEGMENT = 2 << 20 };
 
 static size_t needed(const struct vp_pool *pool, size_t size, bool pressed) {
@@ -270,11 +268,9 @@ static size_t needed(const struct vp_pool *pool, size_t size, bool pressed) {
     return own + (size > VP_BARE_LARGE ? 2 * page : page < SMALL_SEGMENT ? page : 0);
 }
 
-/*
- * Of what the device would give, the part that is left to others before it is made sure of; and the part that is
+/* Of what the device would give, the part that is left to others before it is made sure of; and the part that is
  * counted on, for so long. Other processes may take all of it meanwhile, and a block without memory ends the program:
- * what a block is sure to take is made before it is promised.
- */
+ * what a block is sure to take is made before it is promised. */
 enum { DEVICE_SHARE = 64 };
 static const uint64_t COUNTED_NS = 10000000;
 
@@ -298,10 +294,8 @@ struct room {
     bool counts;         /* the device has so much more that single ones may be counted on it, for a moment */
 };
 
-/*
- * Makes what is lacking. What must go back for it goes now, before anything is promised: another process may have it
- * first, and then nothing more goes. What may be counted on the device costs no more than is held anyway.
- */
+/* Makes what is lacking. What must go back for it goes now, before anything is promised: another process may have it
+ * first, and then nothing more goes. What may be counted on the device costs no more than is held anyway. */
 static int make_there(struct filling *f, struct room *room) {
     const size_t page = f->pool->mem.granularity;
     struct vp_chunk *chunk;

@@ -136,11 +136,9 @@ static inline size_t slot_end(size_t page, size_t end) {
     return stop < end ? stop : end;
 }
 
-/*
- * A block fills the slot that begins at a page: what the words of all its pages have in common. Whoever lets go of one
+/* A block fills the slot that begins at a page: what the words of all its pages have in common. Whoever lets go of one
  * of them clears its word first and looks at the first page's then, while this notes it there first and looks at all
- * then: one of the two sees the other.
- */
+ * then: one of the two sees the other. */
 static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
     uint32_t all = atomic_fetch_add(&bare->pages[head].word, VP_PAGE_FILLED);
     for (size_t p = head + 1; p < head + VP_SLOT_PAGES; p++)
@@ -347,11 +345,9 @@ static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_
     vp_fence_clear(pool->mem.timelines, &fence);
 }
 
-/*
- * The number of an event that comes after all that this thread has queued, without the lock. One that is being recorded
+/* The number of an event that comes after all that this thread has queued, without the lock. One that is being recorded
  * may have come before it. Where none is, that number's is recorded later: who records it says so first, and the driver
- * orders what it does on one stream.
- */
+ * orders what it does on one stream. */
 static inline uint32_t coming(const struct vp_timeline *timeline) {
     const bool recording = atomic_load(&timeline->recording);
     return (uint32_t)(atomic_load(&timeline->next) + recording);

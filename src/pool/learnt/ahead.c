@@ -174,11 +174,9 @@ static bool may_be(const struct vp_ahead *p, uint64_t number, const struct vp_re
            !(p->taken >> (number - p->at) & 1) && is_of(p, number, req);
 }
 
-/*
- * Its number, plus 1; 0: the plan does not know it. The one of its size that is nearest to where the program is: some
+/* Its number, plus 1; 0: the plan does not know it. The one of its size that is nearest to where the program is: some
  * requests of the plan's run do not come this time, as a stream's cache serves them, and those of several threads come
- * in another order.
- */
+ * in another order. */
 static uint32_t number_of(const struct vp_ahead *p, const struct vp_request *req) {
     for (uint32_t d = 0; d < VP_AHEAD_LOOK; d++) {
         if (may_be(p, (uint64_t)p->next_request + d, req))

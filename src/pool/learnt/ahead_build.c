@@ -7,11 +7,9 @@
 
 #include <limits.h>
 
-/*
- * So much is made ahead before it is known whether the program is the plan's: a share of what the plan holds, within
+/* So much is made ahead before it is known whether the program is the plan's: a share of what the plan holds, within
  * bounds. A program that is found by executable, arguments and device will mostly do what it did, one whose plan was
- * named may not.
- */
+ * named may not. */
 enum { FIRST_SHARE = 4, FIRST_SHARE_NAMED = 64 };
 static const size_t FIRST_LEAST = (size_t)256 << 20, FIRST_MOST_NAMED = (size_t)64 << 20;
 
@@ -47,12 +45,10 @@ static size_t live_bytes(const struct vp_pool *pool) {
                       : live;
 }
 
-/*
- * A program that began as the plan's did will need nearly as much as that, whatever its sizes are from some request on:
+/* A program that began as the plan's did will need nearly as much as that, whatever its sizes are from some request on:
  * most of it is made ahead in any case, and saves it the calls. The last part is made when it is due, and all was as in
  * the plan of late: a run of another seed may do without. (Sequences a tenth longer or shorter had 0.94 to 1.05 times
- * the peak.)
- */
+ * the peak.) */
 enum { LAST_SHARE = 8 };
 
 static bool is_due(const struct vp_ahead *p, const struct vp_learnt_run *run) {
@@ -105,13 +101,11 @@ static void describe(const struct vp_memory *mem, struct vp_ahead_batch *batch) 
                 .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 }
 
-/*
- * Handles of the plan that are made as one. Those of a run are wanted by one request first, so that they are in use
+/* Handles of the plan that are made as one. Those of a run are wanted by one request first, so that they are in use
  * together at least once. Where the program does just what the plan's did they never have to serve anything else, and
  * fewer calls make them. So many requests must show that: programs with other sizes often begin alike. And so large
  * they may be, as those of what stays for good; but so many in one where they are not due yet, as the program may do
- * something else by then.
- */
+ * something else by then. */
 static const size_t WIDE_MOST = (size_t)256 << 20;
 enum { WIDE_REQUESTS = 128, WIDE = 4 };
 
@@ -126,10 +120,8 @@ static unsigned how_wide(const struct vp_ahead *p, const struct vp_learnt_run *r
     return wide;
 }
 
-/*
- * And one is made in parts, where sizes are other ones than the plan's: a block that ends within pins the rest. Not too
- * many in all: what would move more than some hundreds is made anew (bound.h).
- */
+/* And one is made in parts, where sizes are other ones than the plan's: a block that ends within pins the rest. Not too
+ * many in all: what would move more than some hundreds is made anew (bound.h). */
 enum { PART_SHARE = 4096, PART_LEAST = 16 << 20 };
 
 static unsigned how_many_parts(const struct vp_ahead *p, const struct vp_learnt_run *run) {

@@ -75,11 +75,9 @@ struct summing {
 
 enum { HASH = 2 * VP_LEARNT_SLOTS };
 
-/*
- * Handles where blocks come and go are as large as the pool's own, or a small share of all, so that there are not too
+/* Handles where blocks come and go are as large as the pool's own, or a small share of all, so that there are not too
  * many: the next run may draw other sizes, and a block that ends within a handle pins the rest of it. Where no block is
- * smaller than some times as much they are larger, up to a share of all so that there are few.
- */
+ * smaller than some times as much they are larger, up to a share of all so that there are few. */
 enum { FINE_SHARE = 4096, HANDLE_SHARE = 128, BLOCK_SHARE = 16, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20 };
 
 static void mark_cells(struct summing *s) {
@@ -174,11 +172,9 @@ static uint32_t need_of(const struct vp_learn *learn, uint64_t birth) {
     return from;
 }
 
-/*
- * Of the small zone, too, a share of all is a handle, from the beginning of its addresses on: the pool's own are of a
+/* Of the small zone, too, a share of all is a handle, from the beginning of its addresses on: the pool's own are of a
  * granule each, as a block that lives for long pins no more then; but what was of use for small blocks once will be
- * again.
- */
+ * again. */
 enum { SMALL_SHARE = 64, SMALL_MOST = 16 << 20 };
 
 static void add_small(struct summing *s, const struct vp_chunk *chunk, uint64_t *end, uint64_t total) {

@@ -45,11 +45,9 @@ void vp_learn_freed(struct vp_learn *learn, CUdeviceptr addr);
 /* So long better places may be looked for at a program's end, for all devices together. */
 static const uint64_t VP_LEARN_NS = 2000000000;
 
-/*
- * Sums up for one device, but for its name: `out`'s arrays lie in `*mem`, of `*bytes`, which is the caller's to unmap.
+/* Sums up for one device, but for its name: `out`'s arrays lie in `*mem`, of `*bytes`, which is the caller's to unmap.
  * `until`: no better places are looked for after that (vp_clock_ns). Where the run has gaps: the plan that it left,
- * told of as that, whose arrays stay the pool's; `*mem` is NULL. 0; -ENODATA: nothing was learnt; -ENOMEM.
- */
+ * told of as that, whose arrays stay the pool's; `*mem` is NULL. 0; -ENODATA: nothing was learnt; -ENOMEM. */
 int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_device *out, void **mem, size_t *bytes)
     __attribute__((cold));
 

@@ -18,11 +18,9 @@ struct span {
     uint32_t begin, end, stream;
 };
 
-/*
- * What was placed of a part of the run: a block that lives for a moment looks at few others. In the same order, but for
+/* What was placed of a part of the run: a block that lives for a moment looks at few others. In the same order, but for
  * the last ones, which are in order by themselves: to make room for each new one among ten thousand others would take
- * longer than all else.
- */
+ * longer than all else. */
 struct stretch {
     struct span *spans;
     uint32_t count, last; /* of these the last so many */
@@ -55,11 +53,9 @@ static const float FIRST = 0x1p40F;
 /* So near to what was alive at once a placing is good enough: 1/GOOD_SHARE of that above it. */
 enum { GOOD_SHARE = 500 };
 
-/*
- * What a stream has left another one may have when work is over, which lasts: a place that is not to be had then costs
+/* What a stream has left another one may have when work is over, which lasts: a place that is not to be had then costs
  * more than its own memory, as its block lies in the way of others. So between blocks of two streams at one place there
- * are so many requests, or half a hundredth more is taken at most, or fewer.
- */
+ * are so many requests, or half a hundredth more is taken at most, or fewer. */
 enum { GAPS = 2, SPARE_SHARE = 200 };
 static const uint32_t GAP[GAPS] = {1024, 128};
 

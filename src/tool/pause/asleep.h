@@ -26,10 +26,8 @@ struct vp_asleep {
     } device[VP_SHARED_STATS_DEVICES];
 };
 
-/*
- * Opens the file, for itself alone until the descriptor is closed: it goes with its holder. With `make` it is made if
- * it is not there, and emptied. A descriptor; -ENOENT; -EBUSY: another holds it; or another negative errno.
- */
+/* Opens the file, for itself alone until the descriptor is closed: it goes with its holder. With `make` it is made if
+ * it is not there, and emptied. A descriptor; -ENOENT; -EBUSY: another holds it; or another negative errno. */
 int vp_asleep_open(uid_t uid, int pid, bool make);
 bool vp_asleep_read(int fd, struct vp_asleep *out);
 /* False: the file system is full. */
@@ -40,8 +38,7 @@ void vp_asleep_each(void (*take)(void *context, uid_t uid, const struct vp_aslee
 /* Does the helper that wrote it still run? */
 bool vp_asleep_is_helped(const struct vp_asleep *asleep);
 
-/*
- * From now on nobody takes more memory of the devices: of the processes under the library, as far as we may tell them
+/* From now on nobody takes more memory of the devices: of the processes under the library, as far as we may tell them
  * so. False: it was not to be had by that moment (CLOCK_MONOTONIC, nanoseconds). Ends with vp_hold_end(), or with us.
  */
 bool vp_hold_begin(uint64_t until_ns);

@@ -15,8 +15,6 @@ int vp_resume_steps(struct vp_screened *who, uint64_t until_ns);
  */
 int vp_pause_state(const struct vp_screened *who, bool let_go);
 
-/*
- * Runs `steps` in a process of its own, for so long at most, and until one of SIGINT, SIGTERM and SIGHUP. What it
- * returned; negative: it was ended. `*interrupted` (may be NULL): by a signal.
- */
+/* Runs `steps` in a process of its own, for so long at most, and until one of SIGINT, SIGTERM and SIGHUP. What it
+ * returned; negative: it was ended. `*interrupted` (may be NULL): by a signal. */
 int vp_pause_apart(int (*steps)(void *context), void *context, double seconds, bool *interrupted);

@@ -51,18 +51,14 @@ static inline struct vp_module *vp_stacks_module(const struct vp_stacks *s, cons
     return (struct vp_module *)s->modules.items + f->module;
 }
 
-/*
- * Names native frames, and makes one of frames that read the same and of stacks with the same frames. `map`, with an
+/* Names native frames, and makes one of frames that read the same and of stacks with the same frames. `map`, with an
  * element for each stack, gets their new numbers; it is the caller's to free, and NULL where they keep those they have.
- * 0 or -ENOMEM.
- */
+ * 0 or -ENOMEM. */
 int vp_stacks_name(struct vp_stacks *s, uint32_t **map);
 
-/*
- * The stack, outwards from a given one, whose frame is the line that people look for: the innermost in Python that is
+/* The stack, outwards from a given one, whose frame is the line that people look for: the innermost in Python that is
  * not of an installed package; else the innermost of Python; else the innermost that is not of CUDA; else the
- * innermost.
- */
+ * innermost. */
 uint32_t vp_stacks_line(const struct vp_stacks *s, uint32_t stack);
 
 /* "train.py:42 step", in at most `room` bytes; returns `text`. */

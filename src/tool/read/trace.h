@@ -76,20 +76,16 @@ struct vp_trace {
     bool part; /* names and stacks are another trace's */
 };
 
-/*
- * Reads a whole file. 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in
- * `message`; nothing is kept then.
- */
+/* Reads a whole file. 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in
+ * `message`; nothing is kept then. */
 int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room);
 void vp_trace_finish(struct vp_trace *trace);
 
 /* Names what the stacks are of (stacks.h). 0 or -ENOMEM. */
 int vp_trace_name(struct vp_trace *trace);
 
-/*
- * What happened on the device of that number among `devices`: a trace of its own, with blocks and streams numbered
- * anew, and all marks and ranges. To be finished before the whole. 0 or -ENOMEM.
- */
+/* What happened on the device of that number among `devices`: a trace of its own, with blocks and streams numbered
+ * anew, and all marks and ranges. To be finished before the whole. 0 or -ENOMEM. */
 int vp_trace_of_device(const struct vp_trace *whole, unsigned device, struct vp_trace *part);
 
 /* What was really so, where it was recorded. */

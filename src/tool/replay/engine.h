@@ -78,10 +78,8 @@ struct vp_engine {
 
 /* Finds the driver. 0 or -ENODEV, with one line on stderr. */
 int vp_engine_open(struct vp_engine *engine, const struct vp_replay_options *o);
-/*
- * One replay, in a pool of its own. `result` has its names set by the caller. 0 or a negative errno, with one line on
- * stderr; the latencies are the caller's to free either way.
- */
+/* One replay, in a pool of its own. `result` has its names set by the caller. 0 or a negative errno, with one line on
+ * stderr; the latencies are the caller's to free either way. */
 int vp_engine_replay(struct vp_engine *engine, const struct vp_replay_options *o, const struct vp_policy *policy,
                      const struct vp_trace *trace, struct vp_replay_result *result);
 /* Calls that create, map, set access, unmap or release. */

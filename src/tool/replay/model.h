@@ -45,10 +45,8 @@ struct vp_model {
 
 /* Finds what it needs in the simulator. -ENOSYS: that is an older one. */
 int vp_model_open(struct vp_model *model, void *driver);
-/*
- * The clock begins at 0 with the trace's first event, after the streams were made. `each_ns`: work for each event, in
- * place of the trace's times (0: those; 10 us where it has none).
- */
+/* The clock begins at 0 with the trace's first event, after the streams were made. `each_ns`: work for each event, in
+ * place of the trace's times (0: those; 10 us where it has none). */
 void vp_model_begin(struct vp_model *model, const struct vp_trace *trace, const CUstream *streams, uint64_t lag_ns,
                     uint64_t each_ns);
 void vp_model_finish(struct vp_model *model);

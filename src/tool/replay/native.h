@@ -19,10 +19,8 @@ struct vp_native {
     CUresult (*trim)(CUmemoryPool, size_t);
 };
 
-/*
- * Empties the default pool of device 0, whose driver library is `handle`, and lets it keep all that it will
- * get. For blocks numbered below `blocks`. 0, -ENOMEM or -ENODEV.
- */
+/* Empties the default pool of device 0, whose driver library is `handle`, and lets it keep all that it will
+ * get. For blocks numbered below `blocks`. 0, -ENOMEM or -ENODEV. */
 int vp_native_init(struct vp_native *n, void *handle, size_t blocks);
 void vp_native_finish(struct vp_native *n);
 

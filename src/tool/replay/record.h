@@ -21,11 +21,9 @@ struct vp_record_mapping {
     bool current;      /* its bytes count as held here; else a zombie */
 };
 
-/*
- * Where the held bytes are at an event. live: asked for; internal: lost to rounding in live blocks; pinned: free, in
+/* Where the held bytes are at an event. live: asked for; internal: lost to rounding in live blocks; pinned: free, in
  * chunks that a live block lies in too; pending: in wholly free chunks of which some part waits for another stream than
- * that of the event; idle: in the other wholly free chunks. They add up to the held bytes.
- */
+ * that of the event; idle: in the other wholly free chunks. They add up to the held bytes. */
 struct vp_record_sample {
     uint32_t event;
     uint64_t live, internal, pinned, pending, idle;

@@ -5,11 +5,9 @@
 #include "pool/learnt/ahead.h"
 #include "tool/read/trace.h"
 
-/*
- * The builder is a thread in a process. Here it has a clock of its own: the program's is what the trace tells, and the
+/* The builder is a thread in a process. Here it has a clock of its own: the program's is what the trace tells, and the
  * time of its driver calls; a batch is handed over once that has come to where the builder's calls end. The program
- * waits for a batch that has its place.
- */
+ * waits for a batch that has its place. */
 struct vp_second {
     const char *path; /* NULL: no plan */
     struct vp_pool *pool;

@@ -122,10 +122,8 @@ static int try_page(const char *page) {
 /* Digits of a number in a name: a process's, or a rank. */
 enum { DIGITS = 10 };
 
-/*
- * Is a file of that name one of the pattern's, with one process in all its places, of this host and of any rank?
- * `process` has `known` digits; 0: it is not known yet. Numbers may stand side by side, and each may end anywhere.
- */
+/* Is a file of that name one of the pattern's, with one process in all its places, of this host and of any rank?
+ * `process` has `known` digits; 0: it is not known yet. Numbers may stand side by side, and each may end anywhere. */
 static bool fits(const char *pattern, const char *name, const char *process, size_t known) {
     char host[HOST_NAME_MAX + 1];
     for (; *pattern && !is_expanded(pattern); pattern++)

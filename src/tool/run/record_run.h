@@ -4,9 +4,7 @@
 
 #include <stdbool.h>
 
-/*
- * Runs a program whose environment is set up, waits for it, and writes the page of what it and its children recorded. A
+/* Runs a program whose environment is set up, waits for it, and writes the page of what it and its children recorded. A
  * trace that the environment names already (VPOOL_TRACE) stays, another is removed. `quiet`: without the three lines at
- * the end. Returns the program's exit status; ends by the same signal, where it did.
- */
+ * the end. Returns the program's exit status; ends by the same signal, where it did. */
 int vp_record_run(const char *page, char **argv, bool quiet);

@@ -23,10 +23,8 @@ struct vp_asked {
     struct vp_array holders; /* of struct vp_asked_holder, the largest first */
 };
 
-/*
- * Asks the process of that page who holds most on one of its devices, and waits for a second at most. Returns NULL, or
- * what keeps it from telling, in words behind "process N". To be dropped either way.
- */
+/* Asks the process of that page who holds most on one of its devices, and waits for a second at most. Returns NULL, or
+ * what keeps it from telling, in words behind "process N". To be dropped either way. */
 const char *vp_asked_take(struct vp_asked *asked, const struct vp_page *page, uint64_t device);
 void vp_asked_drop(struct vp_asked *asked);
 

@@ -31,11 +31,9 @@ struct vp_sample {
     unsigned process_count, row_count;
 };
 
-/*
- * Takes a sample of this user's processes, for root of all users' in all containers; of those in `pids` alone, if
+/* Takes a sample of this user's processes, for root of all users' in all containers; of those in `pids` alone, if
  * `pid_count` is not 0. Statistics of this user whose process is gone are removed. `before` (may be NULL) gives the
- * rates. Each process is asked to count all it does by the next sample. 0, or a negative errno.
- */
+ * rates. Each process is asked to count all it does by the next sample. 0, or a negative errno. */
 int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids, unsigned pid_count);
 void vp_sample_drop(struct vp_sample *sample);
 

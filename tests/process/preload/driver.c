@@ -468,10 +468,8 @@ static CUresult array_40(void) {
     return res ? res : cuArrayDestroy(array);
 }
 
-/*
- * What CUDA allocates itself is there once the work is over that a cudaFree of ours did not wait for. The call is made
- * three times: what was idle is given back first, and is not enough. The simulated device has 64 MiB.
- */
+/* What CUDA allocates itself is there once the work is over that a cudaFree of ours did not wait for. The call is made
+ * three times: what was idle is given back first, and is not enough. The simulated device has 64 MiB. */
 static void others_failures_wait_for_work_that_ends(void) {
     static const struct {
         const char *name;

@@ -162,11 +162,9 @@ static void leads_the_surface_to_its_doors(void) {
     CHECK(doors > 30 && passed > 10);
 }
 
-/*
- * Whatever version a program was built for, it gets the variant that the driver chooses for that version: our door
+/* Whatever version a program was built for, it gets the variant that the driver chooses for that version: our door
  * for it, where there is one, else the driver's own, untouched (HAMi-core #57, #320). The driver is asked behind
- * our back: by the door that its own symbol table names.
- */
+ * our back: by the door that its own symbol table names. */
 static void gives_the_variant_of_each_version(void) {
     static const char *const symbols[] = {
         "cuMemAlloc",

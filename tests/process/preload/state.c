@@ -36,11 +36,9 @@ static void *work_beside(void *arg) {
     return NULL;
 }
 
-/*
- * A capture in each mode, begun in each way, of a stream of each kind; beside it a thread of each mode, or the
+/* A capture in each mode, begun in each way, of a stream of each kind; beside it a thread of each mode, or the
  * capturing one itself, allocates and frees in every way. The capture lives, its graph does what it should, and what
- * was freed comes back.
- */
+ * was freed comes back. */
 enum { BEGUN, INTO_A_GRAPH, ONCE_MORE, BEGINNINGS };
 
 static CUresult begin(CUstream stream, CUstreamCaptureMode mode, CUgraph *graph, int how) {
@@ -99,10 +97,8 @@ static void captures_in_every_mode(void) {
     check_served();
 }
 
-/*
- * A graph knows addresses. Around the blocks that it uses all else is freed, asked for in other sizes, built of
- * the pieces and given back: they stay where they are, with what is in them.
- */
+/* A graph knows addresses. Around the blocks that it uses all else is freed, asked for in other sizes, built of
+ * the pieces and given back: they stay where they are, with what is in them. */
 static void a_graph_keeps_its_memory(void) {
     enum { BLOCKS = 24 };
     CUdeviceptr block[BLOCKS], large;

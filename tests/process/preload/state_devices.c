@@ -177,11 +177,9 @@ static void *receive(void *arg) {
     return NULL;
 }
 
-/*
- * One of two ranks. Each posts a receive on one stream, frees a buffer behind it, and on another stream, in
+/* One of two ranks. Each posts a receive on one stream, frees a buffer behind it, and on another stream, in
  * memory that it then asks for, makes what the other waits for. A stream that waited for the buffer would wait
- * for the other rank, and that one for this: for ever.
- */
+ * for the other rank, and that one for this: for ever. */
 static void run_rank(int from, int to) {
     void *nccl = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL), *comm;
     int (*init)(void **, int, struct unique_id, int) = guest_symbol(nccl, "ncclCommInitRank");

@@ -1,7 +1,6 @@
 /* PyTorch's own libc10_cuda.so on the simulated driver: scripts/torch-symbols --run builds and runs it with each version.
  *
- * What the doors tell (told.h) is what the stand-in's tests want of them, and bytes stay as they were written.
- */
+ * What the doors tell (told.h) is what the stand-in's tests want of them, and bytes stay as they were written. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "told.h"
 
