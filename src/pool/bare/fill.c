@@ -183,6 +183,7 @@ bool vp_bare_shrink(struct vp_pool *pool) {
     if (atomic_load(&pool->mem.timelines->captures))
         return true;
     vp_fit_refresh(&pool->mem);
+    pool->bare->idle_listed = false; /* what has become idle since goes, too */
     for (int i = 0; pool->mem.stats.held_bytes > vp_bare_cap(pool); i++)
         if (i == SHRINKS || release_one(&f, ~0U, true) < 0) {
             pool->bare->idle_listed &= !f.unready;
