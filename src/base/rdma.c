@@ -10,15 +10,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { PATH = 512 };
-
 /* NVIDIA's own modules, which are let in by other ways, in a listing. */
 static const char OWN[] = " . .. nvidia_uvm nvidia_modeset nvidia_drm ";
-/* A kernel that cannot unload modules does not tell which of them use which. */
-static const char *const KNOWN[] = {"nvidia_peermem", "nv_peer_mem", "gdrdrv", "nvidia_fs"};
+/* A kernel that cannot unload modules does not tell which of them use which, nor does any of what looks NVIDIA's up as
+ * it runs: HPE Slingshot's, PG-Strom's. */
+static const char *const KNOWN[] = {"nvidia_peermem", "nv_peer_mem", "gdrdrv", "nvidia_fs", "cxi_ss1", "nvme_strom"};
 
-static const char *in(char path[PATH], const char *root, const char *folder, const char *name) {
-    snprintf(path, PATH, "%s/sys/%s/%s", root, folder, name);
+static const char *in(char path[512], const char *root, const char *folder, const char *name) {
+    snprintf(path, 512, "%s/sys/%s/%s", root, folder, name);
     return path;
 }
 
@@ -40,7 +39,7 @@ static bool has_others(const char *path) {
 }
 
 bool vp_rdma_possible(const char *root) {
-    char path[PATH];
+    char path[512];
     bool possible = access(in(path, root, "module", "nvidia"), F_OK) || access(in(path, root, "class", ""), F_OK);
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
         possible |= !access(in(path, root, "module", KNOWN[i]), F_OK);

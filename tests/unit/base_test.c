@@ -316,8 +316,13 @@ static void hide(const char *root, const char *name) {
 }
 
 Test(rdma, is_possible_unless_the_kernel_shows_otherwise) {
-    static const char *const some[] = {"class/infiniband/mlx5_0", "module/nvidia_peermem", "module/gdrdrv",
-                                       "module/nvidia_fs", "module/nvidia/holders/ajantv2"},
+    static const char *const some[] = {"class/infiniband/mlx5_0",
+                                       "module/nvidia_peermem",
+                                       "module/gdrdrv",
+                                       "module/nvidia_fs",
+                                       "module/cxi_ss1",
+                                       "module/nvme_strom",
+                                       "module/nvidia/holders/ajantv2"},
                              *const own[] = {"module/nvidia/holders/nvidia_uvm",
                                              "module/nvidia/holders/nvidia_modeset"};
     char root[] = "/tmp/vpool-rdma-XXXXXX", command[64];
