@@ -209,7 +209,8 @@
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)
 
 /* Modules and libraries: module.c. They take memory of the device when they are loaded, or lazily, when a function or a
- * variable of theirs is first asked for. */
+ * variable of theirs is first asked for, or launched: then for its threads, its heap and what it prints, too. */
+#define VP_SHAPE unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int
 #define VP_DOORS_MODULE(X) \
     X(cuModuleLoad, cuModuleLoad, TRIED, CUmodule *, const char *) \
     X(cuModuleLoadData, cuModuleLoadData, TRIED, CUmodule *, const void *) \
@@ -226,7 +227,14 @@
     X(cuLibraryGetManaged, cuLibraryGetManaged, TRIED_THEN, vp_api_tied(VP_TIE_MANAGED), CUdeviceptr *, size_t *, \
       CUlibrary, const char *) \
     X(cuKernelGetFunction, cuKernelGetFunction, TRIED, CUfunction *, CUkernel) \
-    X(cuFuncLoad, cuFuncLoad, TRIED, CUfunction)
+    X(cuFuncLoad, cuFuncLoad, TRIED, CUfunction) \
+    X(cuFuncGetAttribute, cuFuncGetAttribute, TRIED, int *, CUfunction_attribute, CUfunction) \
+    X(cuFuncSetAttribute, cuFuncSetAttribute, TRIED, CUfunction, CUfunction_attribute, int) \
+    X(cuKernelGetAttribute, cuKernelGetAttribute, TRIED, int *, CUfunction_attribute, CUkernel, CUdevice) \
+    X(cuKernelSetAttribute, cuKernelSetAttribute, TRIED, CUfunction_attribute, int, CUkernel, CUdevice) \
+    VP_ALIKE(X, cuLaunchKernel, cuLaunchKernel, TRIED, CUfunction, VP_SHAPE, CUstream, void **, void **) \
+    VP_ALIKE(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, TRIED, CUfunction, VP_SHAPE, CUstream, void **) \
+    VP_ALIKE(X, cuLaunchKernelEx, cuLaunchKernelEx, TRIED, const CUlaunchConfig *, CUfunction, void **, void **)
 
 /* Graphs: graph.c. One that allocates gets its memory when it is made, uploaded or launched: in one piece, before any
  * of it is queued. The stream to upload on is among the parameters of instantiation, and means another by each name. */

@@ -8,10 +8,10 @@
 #include "doors.h"
 
 /* The parameters of these types, and their names alone. */
-#define VP_BY_COUNT(a, b, c, d, e, f, g, h, i, made, ...) made
+#define VP_BY_COUNT(a, b, c, d, e, f, g, h, i, j, k, made, ...) made
 #define VP_PARAMS(...)                                                                                                 \
-    VP_BY_COUNT(__VA_ARGS__, VP_PARAMS9, VP_PARAMS8, VP_PARAMS7, VP_PARAMS6, VP_PARAMS5, VP_PARAMS4, VP_PARAMS3,       \
-                VP_PARAMS2, VP_PARAMS1)(__VA_ARGS__)
+    VP_BY_COUNT(__VA_ARGS__, VP_PARAMS11, VP_PARAMS10, VP_PARAMS9, VP_PARAMS8, VP_PARAMS7, VP_PARAMS6, VP_PARAMS5,     \
+                VP_PARAMS4, VP_PARAMS3, VP_PARAMS2, VP_PARAMS1)(__VA_ARGS__)
 #define VP_PARAMS1(A) A a
 #define VP_PARAMS2(A, B) A a, B b
 #define VP_PARAMS3(A, B, C) A a, B b, C c
@@ -21,8 +21,11 @@
 #define VP_PARAMS7(A, B, C, D, E, F, G) A a, B b, C c, D d, E e, F f, G g
 #define VP_PARAMS8(A, B, C, D, E, F, G, H) A a, B b, C c, D d, E e, F f, G g, H h
 #define VP_PARAMS9(A, B, C, D, E, F, G, H, I) A a, B b, C c, D d, E e, F f, G g, H h, I i
+#define VP_PARAMS10(A, B, C, D, E, F, G, H, I, J) A a, B b, C c, D d, E e, F f, G g, H h, I i, J j
+#define VP_PARAMS11(A, B, C, D, E, F, G, H, I, J, K) A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k
 #define VP_NAMES(...)                                                                                                  \
-    VP_BY_COUNT(__VA_ARGS__, VP_NAMES9, VP_NAMES8, VP_NAMES7, VP_NAMES6, VP_NAMES5, VP_NAMES4, VP_NAMES3, VP_NAMES2, a)
+    VP_BY_COUNT(__VA_ARGS__, VP_NAMES11, VP_NAMES10, VP_NAMES9, VP_NAMES8, VP_NAMES7, VP_NAMES6, VP_NAMES5, VP_NAMES4, \
+                VP_NAMES3, VP_NAMES2, a)
 #define VP_NAMES2 a, b
 #define VP_NAMES3 a, b, c
 #define VP_NAMES4 a, b, c, d
@@ -31,6 +34,8 @@
 #define VP_NAMES7 a, b, c, d, e, f, g
 #define VP_NAMES8 a, b, c, d, e, f, g, h
 #define VP_NAMES9 a, b, c, d, e, f, g, h, i
+#define VP_NAMES10 a, b, c, d, e, f, g, h, i, j
+#define VP_NAMES11 a, b, c, d, e, f, g, h, i, j, k
 
 #define VP_MAKE(symbol, like, kind, ...) VP_MAKE_##kind(symbol, like, ##__VA_ARGS__)
 #define VP_MAKE_BY_HAND(symbol, like)

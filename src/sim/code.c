@@ -1,5 +1,5 @@
 /* What takes memory of the device without being a block of it: arrays, whose bytes copies find in ordinary memory of
- * the simulator, and the code of modules, with which nothing can be done but to give it back. */
+ * the simulator; the code of modules, whose functions do nothing; and what a context needs to run them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 
@@ -7,6 +7,9 @@
 
 /* What loading a module takes, whatever lies in it. */
 #define MODULE_BYTES ((size_t)2 << 20)
+
+/* The local memory of a context's threads, from the first function on that it runs: no earlier has the driver it. */
+#define LOCAL_BYTES ((size_t)2 << 20)
 
 struct taken {
     struct sim_context *context;
@@ -17,14 +20,7 @@ struct taken {
     size_t row; /* bytes */
 };
 
-static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out) {
-    CUresult why;
-    struct sim_context *context = sim_current(&why);
-    if (!context)
-        return why;
-    CUresult result = sim_capture_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
+static CUresult take_in(struct sim_context *context, enum sim_handle_kind kind, size_t bytes, void **out) {
     size_t phys = sim_block_phys(bytes);
     if (!sim_phys_take(context->device, phys))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -34,6 +30,15 @@ static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out) {
     *out = sim_handle_new(kind, taken);
     *taken = (struct taken){.context = context, .kind = kind, .handle = *out, .bytes = phys};
     return CUDA_SUCCESS;
+}
+
+static CUresult take(enum sim_handle_kind kind, size_t bytes, void **out) {
+    CUresult why;
+    struct sim_context *context = sim_current(&why);
+    if (!context)
+        return why;
+    CUresult result = sim_capture_unsafe();
+    return result == CUDA_SUCCESS ? take_in(context, kind, bytes, out) : result;
 }
 
 static void end(struct taken *taken) {
@@ -65,6 +70,7 @@ void sim_code_end(struct sim_context *context) {
         ;
     sim_handle_each(SIM_MODULE, end_of, context)
         ;
+    context->local = NULL;
 }
 
 static size_t element_size(CUarray_format format) {
@@ -108,4 +114,49 @@ SIM_API(0, 2000, cuModuleLoadData, (CUmodule * out, const void *image), (out, im
 
 SIM_API(SIM_SURE, 2000, cuModuleUnload, (CUmodule module), (module)) {
     return give(SIM_MODULE, module);
+}
+
+SIM_API(SIM_SURE, 2000, cuModuleGetFunction, (CUfunction * out, CUmodule module, const char *name),
+        (out, module, name)) {
+    if (!out || !name)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = (CUfunction)module;
+    return sim_handle_get(SIM_MODULE, module) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* Nothing that a graph could keep is known of it. */
+static CUresult launch(CUfunction function, CUstream handle) {
+    struct sim_stream *stream;
+    CUresult result = sim_stream_for_work(handle, &stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!sim_handle_get(SIM_MODULE, function))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (stream->capture)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    struct sim_context *context = stream->context;
+    if (!context->local && (result = take_in(context, SIM_MODULE, LOCAL_BYTES, &context->local)) != CUDA_SUCCESS)
+        return result;
+    sim_op_enqueue(stream, sim_op_new(SIM_OP_NOP));
+    return CUDA_SUCCESS;
+}
+
+SIM_STREAM_API(_ptsz, 0, 4000, cuLaunchKernel,
+               (CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+                unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void **params, void **extra),
+               (function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)) {
+    return gx && gy && gz && bx && by && bz ? launch(function, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_STREAM_API(_ptsz, 0, 9000, cuLaunchCooperativeKernel,
+               (CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
+                unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void **params),
+               (function, gx, gy, gz, bx, by, bz, shared, stream, params)) {
+    return gx && gy && gz && bx && by && bz ? launch(function, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_STREAM_API(_ptsz, 0, 11060, cuLaunchKernelEx,
+               (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
+               (config, function, params, extra)) {
+    return config ? launch(function, config->hStream) : CUDA_ERROR_INVALID_VALUE;
 }

@@ -232,6 +232,46 @@ static void graphs_get_idle_memory(void) {
         }
 }
 
+/* The first function that a context runs takes memory, when it is launched: what was freed before must be there. The
+ * simulated device has 64 MiB. */
+static CUresult launch_one(int which, CUfunction function) {
+    const CUlaunchConfig config = {
+        .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1};
+    void *libcuda = dlopen("libcuda.so.1", RTLD_LAZY);
+    __typeof__(&cuLaunchKernel) own = guest_symbol(libcuda, "cuLaunchKernel_ptsz");
+    __typeof__(&cuLaunchKernelEx) own_ex = guest_symbol(libcuda, "cuLaunchKernelEx_ptsz");
+    __typeof__(&cuLaunchCooperativeKernel) own_cooperative = guest_symbol(libcuda, "cuLaunchCooperativeKernel_ptsz");
+    switch (which) {
+    case 0: return cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    case 1: return own(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    case 2: return cuLaunchKernelEx(&config, function, NULL, NULL);
+    case 3: return own_ex(&config, function, NULL, NULL);
+    case 4: return cuLaunchCooperativeKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL);
+    default: return own_cooperative(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL);
+    }
+}
+
+static void launches_get_idle_memory(void) {
+    for (int which = 0; which < 6; which++) {
+        CUdeviceptr held[64];
+        CUmodule module;
+        CUfunction function;
+        int n = 0;
+
+        start();
+        CHECK_OK(cuModuleLoadData(&module, "code"));
+        CHECK_OK(cuModuleGetFunction(&function, module, "kernel"));
+        while (n < 64 && cuMemAlloc(&held[n], MIB) == CUDA_SUCCESS)
+            n++;
+        CHECK(launch_one(which, function) == CUDA_ERROR_OUT_OF_MEMORY);
+        while (n > 4)
+            CHECK_OK(cuMemFree(held[--n]));
+        CHECK_OK(launch_one(which, function));
+        CHECK_OK(cuCtxSynchronize());
+        CHECK_OK(cuDevicePrimaryCtxReset(0));
+    }
+}
+
 /* ---- contexts ---- */
 
 /* Nothing of ours outlives a context, but for what is free to all; and nothing is lost. */
@@ -380,8 +420,9 @@ static void primary_contexts_are_reset(void) {
 }
 
 GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
-           GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(contexts_come_and_go),
-           GUEST(green_contexts_come_and_go), GUEST(green_contexts_run_work_without_streams),
-           GUEST(primary_contexts_are_reset), GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory),
-           GUEST(enabling_a_peer_may_fail), GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
+           GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(launches_get_idle_memory),
+           GUEST(contexts_come_and_go), GUEST(green_contexts_come_and_go),
+           GUEST(green_contexts_run_work_without_streams), GUEST(primary_contexts_are_reset),
+           GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory), GUEST(enabling_a_peer_may_fail),
+           GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
            GUEST(ranks_that_wait_for_each_other))
