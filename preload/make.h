@@ -53,7 +53,7 @@
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
-#define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, false, 0, (void)0, __VA_ARGS__)
+#define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, true, 0, (void)0, __VA_ARGS__)
 #define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, (void)0, __VA_ARGS__)

@@ -429,6 +429,31 @@ static void others_failures_are_retried(void) {
     RETRIED("cuMemPoolCreate", cuMemPoolCreate(&pool, &props));
 }
 
+/* To map what it has made a program may need memory, too: pages of the device's tables. PyTorch's cache is in disorder
+ * for good once one of the two has failed (pytorch #188008). */
+static void others_maps_are_retried(void) {
+    void (*fail)(const char *, long, CUresult);
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = access.location};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at, ptr;
+
+    start();
+    fail = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_fail");
+    CHECK_OK(cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
+    CHECK_OK(cuMemCreate(&handle, 4 * MIB, &prop, 0));
+    CHECK_OK(cuMemAlloc(&ptr, 3 * MIB));
+    CHECK_OK(cuMemFree(ptr));
+    CHECK_OK(cuCtxSynchronize());
+    fail("cuMemMap", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_OK(cuMemMap(at, 4 * MIB, 0, handle, 0));
+    CHECK_OK(cuMemAlloc(&ptr, 3 * MIB));
+    CHECK_OK(cuMemFree(ptr));
+    CHECK_OK(cuCtxSynchronize());
+    fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_OK(cuMemSetAccess(at, 4 * MIB, &access, 1));
+}
+
 /* Memory that a held stream's work is not over with yet, and who lets it go on once a call has failed twice. */
 
 static CUstream held;
@@ -547,7 +572,7 @@ GUEST_MAIN(GUEST(serves_the_linkers_route), GUEST(frees_what_the_other_call_allo
            GUEST(answers_errors_as_cuda_does), GUEST(gives_way_to_the_programs_own_handles),
            GUEST(captures_are_left_to_cuda), GUEST(imports_physical_memory), GUEST(others_memory),
            GUEST(no_call_reaches_the_pools_mappings), GUEST(freed_memory_is_not_shown),
-           GUEST(host_memory_without_a_context), GUEST(others_failures_are_retried),
+           GUEST(host_memory_without_a_context), GUEST(others_failures_are_retried), GUEST(others_maps_are_retried),
            GUEST(others_failures_wait_for_work_that_ends), GUEST(others_failures_wait_for_nothing_in_vain),
            GUEST(survives_a_reset), GUEST(fork_before_cuda_is_used), GUEST(fork_after_cuda_was_used),
            GUEST(fork_while_threads_allocate), GUEST(cuda_calls_at_exit))
