@@ -45,6 +45,7 @@ static _Thread_local struct {
     bool segment_next;  /* a segment is about to be made */
     bool refused;       /* one was refused for this block: PyTorch gives others back, and tries once more */
     bool fails;         /* there is no memory for the block, nor a place in the cache: no segment is made */
+    bool unasked;       /* no room was made: if a segment is, that is to be done before */
     bool early;         /* one was made that no size came before */
     bool other_streams; /* a stream's handle was asked for, perhaps to record an event there */
     CUdeviceptr first;  /* a device's first segment, which has memory, waits for its report */
@@ -156,7 +157,7 @@ static void note_unsplit(CUdeviceptr ptr, size_t asked, size_t given) {
     if (asked < UNSPLIT_LEAST || given - asked > atomic_load_explicit(&unsplit_more, memory_order_relaxed))
         vp_bare_unsplit(ptr, given);
     else if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed))
-        atomic_store_explicit(&unsplit_least, asked, memory_order_relaxed);
+        atomic_store_explicit(&unsplit_least, asked, memory_order_relaxed), atomic_store(&vp_bare_beside, false);
 }
 
 /* Not back if there is no memory to be had; but without a place for the block the cache finds that out as ever. */
@@ -168,12 +169,14 @@ static void wanted(size_t size, const char *frame) {
     said.frame = frame;
     said.size = size;
     said.stream = vp_torch_hint_take(&said.hints, frame, &device);
-    said.segment_next = said.refused = said.fails = false;
+    said.segment_next = said.refused = said.fails = said.unasked = false;
     if (device < 0)
         device = current_device();
     if (device < 0 || device >= DEVICES || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
         return;
-    if (vp_bare_room(device, size_at_most(size), said.stream) != CUDA_ERROR_OUT_OF_MEMORY)
+    const CUresult room = vp_bare_room(device, size_at_most(size), said.stream);
+    said.unasked = room == VP_NOT_OURS;
+    if (room != CUDA_ERROR_OUT_OF_MEMORY)
         return;
     if (vp_bare_may_place(device, size))
         refuse(device, size);
@@ -226,7 +229,8 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
             said.refused = true;
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        return vp_bare_segment(out, size, said.stream);
+        res = said.unasked ? vp_bare_room_locked(device, size_at_most(said.size), said.stream) : CUDA_SUCCESS;
+        return res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_bare_segment(out, size, said.stream);
     case UNKNOWN:
         res = vp_api_alloc(out, size);
         if (res == CUDA_SUCCESS) {
@@ -260,8 +264,8 @@ static void used(CUdeviceptr ptr, size_t size, const char *frame) {
     struct vp_bare_stream stream = said.frame ? said.stream : vp_torch_hint_take(&said.hints, frame, &device);
     if (said.first)
         first_reported(ptr, size);
-    else
-        vp_bare_used(ptr, size, stream);
+    else if (!vp_bare_used(ptr, size, stream) && size > LEFT_MOST && !vp_api_owns(ptr))
+        atomic_store(&vp_bare_beside, atomic_load(&unsplit_least) == SIZE_MAX); /* else a smaller place may do */
 }
 
 static void unused(CUdeviceptr ptr, size_t size) {

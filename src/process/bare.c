@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-atomic_bool vp_bare_pools;
+atomic_bool vp_bare_pools, vp_bare_beside;
 
 static struct vp_bare *bare_on(CUdevice dev) {
     return dev >= 0 && dev < VP_DEVICES ? atomic_load_explicit(&vp_state.bares[dev], memory_order_acquire) : NULL;
@@ -217,7 +217,7 @@ static __attribute__((cold)) void forget_unasked(struct vp_bare *bare) {
         warn(lacking.addr, lacking.size, -ENOMEM);
 }
 
-static __attribute__((noinline)) CUresult room_locked(CUdevice dev, size_t size, struct vp_bare_stream stream) {
+__attribute__((noinline)) CUresult vp_bare_room_locked(CUdevice dev, size_t size, struct vp_bare_stream stream) {
     CUresult res = VP_NOT_OURS;
     if (!vp_enter_briefly())
         return res;
@@ -270,8 +270,10 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
         if (vp_bare_roomy(bare, size))
             return CUDA_SUCCESS;
         vp_bare_promise_kept(bare);
+        if (atomic_load_explicit(&vp_bare_beside, memory_order_relaxed) && !vp_bare_may_place(dev, bare->asked))
+            return VP_NOT_OURS;
     }
-    return room_locked(dev, size, stream);
+    return vp_bare_room_locked(dev, size, stream);
 }
 
 /* ---- blocks ---- */

@@ -30,9 +30,15 @@ bool vp_bare_is_crowded(CUdevice dev, size_t size);
 
 /* Before the cache changes anything for a block of `size` bytes: makes sure that vp_bare_used() of a block of that size
  * will find memory, whatever its address. May wait for work of the device (never for a capture's), for a bounded time.
- * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: there is none, refuse the block now; VP_NOT_OURS: the device is not served.
+ * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: there is none, refuse the block now; VP_NOT_OURS: the device is not served,
+ * or has no place for it, where blocks lie elsewhere, too: before a segment is made for it the second one is to be
+ * called.
  */
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream);
+CUresult vp_bare_room_locked(CUdevice dev, size_t size, struct vp_bare_stream stream);
+
+/* The cache has blocks in memory that is none of the library's: expandable segments, or a pool's own allocator's. */
+extern atomic_bool vp_bare_beside;
 
 /* A block has come that is much larger than what room was made for. If it is all of its segment, so may the next be
  * there, whatever is asked for: from then on there must be room for that. */

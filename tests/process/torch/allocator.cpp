@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <cuda.h>
+#include <dlfcn.h>
 #include <functional>
 
 namespace c10 {
@@ -66,6 +68,8 @@ Pool *DeviceCache::pool_of(size_t size, cudaStream_t stream) {
 bool DeviceCache::find(Params &params) {
     Block key{params.stream, params.size, nullptr, nullptr};
     auto at = params.pool->blocks.lower_bound(&key);
+    while (!expandable && at != params.pool->blocks.end() && (*at)->stream == params.stream && (*at)->expandable)
+        ++at;
     if (at == params.pool->blocks.end() || (*at)->stream != params.stream)
         return false;
     if ((*at)->size >= unsplit() && (params.size < unsplit() || (*at)->size >= params.size + 20 * MIB))
@@ -88,18 +92,45 @@ API cudaError_t cudaMallocMaybeCapturing(void **ptr, size_t size) {
     return err;
 }
 
+#define DRIVER(name) ((decltype(&name))dlsym(dlopen("libcuda.so.1", RTLD_LAZY), #name))
+
+/* Expandable ones are as large as their first block here. */
+static bool map(void **ptr, size_t size, int device) {
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAllocationProp prop = {};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location = access.location;
+    if (DRIVER(cuMemCreate)(&handle, size, &prop, 0))
+        return false;
+    if (DRIVER(cuMemAddressReserve)(&at, size, 0, 0, 0) || DRIVER(cuMemMap)(at, size, 0, handle, 0) ||
+        DRIVER(cuMemSetAccess)(at, size, &access, 1) || DRIVER(cuMemRelease)(handle))
+        abort();
+    *ptr = (void *)at;
+    return true;
+}
+
+static void unmap(const Block *block) {
+    if (DRIVER(cuMemUnmap)((CUdeviceptr)block->ptr, block->size) ||
+        DRIVER(cuMemAddressFree)((CUdeviceptr)block->ptr, block->size))
+        abort();
+}
+
 /* It may have so much in segments: STANDIN_FRACTION, in MiB. */
 bool DeviceCache::make(Params &params) {
     void *ptr;
     const char *most = getenv("STANDIN_FRACTION");
     if (most && reserved + params.segment > strtoul(most, nullptr, 10) * MIB)
         return false;
-    if (cudaMallocMaybeCapturing(&ptr, params.segment) != cudaSuccess) {
+    if (expandable ? !map(&ptr, params.segment, device_)
+                   : cudaMallocMaybeCapturing(&ptr, params.segment) != cudaSuccess) {
         cudaGetLastError();
         return false;
     }
     reserved += params.segment;
     params.block = new Block{params.stream, params.segment, params.pool, (char *)ptr};
+    params.block->expandable = expandable;
     return true;
 }
 
@@ -108,6 +139,7 @@ Block *DeviceCache::found(Params &params, size_t size) {
     const bool whole = params.pool->owner && getenv("STANDIN_NO_SPLIT");
     if (!whole && size < unsplit() && block->size - size >= LEAST && (params.pool == &small_ || block->size - size > SMALL || params.pool->owner)) {
         Block *rest = new Block{block->stream, block->size - size, block->pool, block->ptr + size};
+        rest->expandable = block->expandable;
         rest->prev = block;
         rest->next = block->next;
         if (rest->next)
@@ -267,7 +299,10 @@ void DeviceCache::drop(Pool &pool) {
             ++at;
             continue;
         }
-        check(cudaFree(block->ptr));
+        if (block->expandable)
+            unmap(block);
+        else
+            check(cudaFree(block->ptr));
         reserved -= block->size;
         at = pool.blocks.erase(at);
         delete block;

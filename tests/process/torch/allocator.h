@@ -21,8 +21,8 @@ struct Block {
     size_t size;
     Pool *pool;
     char *ptr;
-    Block *prev = nullptr, *next = nullptr; /* in its segment */
-    bool allocated = false;
+    Block *prev = nullptr, *next = nullptr;     /* in its segment */
+    bool allocated = false, expandable = false; /* its segment is the program's own mapping */
     int events = 0;
     std::map<int64_t, CUDAStream> uses; /* by the stream's id */
 };
@@ -71,6 +71,7 @@ class DeviceCache {
     std::shared_ptr<Checkpoint> checkpoint(MempoolId id);
     API void restore(const Checkpoint &state);
     size_t allocated = 0, reserved = 0;
+    bool expandable = false;
 
   private:
     struct Params {

@@ -116,6 +116,8 @@ API size_t memoryAllocated(DeviceIndex device);
 API size_t memoryReserved(DeviceIndex device);
 /* Does each allocation go past the cache? */
 API void setUncached(bool uncached);
+/* Are new segments expandable? In the manner of _set_allocator_settings("expandable_segments:True"). */
+API void setExpandable(bool expandable);
 /* From here on the calling thread's allocations (or those of a stream) are of a pool of their own. */
 using MempoolId = std::pair<unsigned long long, unsigned long long>;
 API void beginAllocateToPool(DeviceIndex device, MempoolId id, cudaStream_t stream);

@@ -157,6 +157,7 @@ HOARD = ["a_cache_that_hoards_gives_back", "a_cache_with_pools_is_let_be"]
 ORDERS = ["late", "silent", "moved"]
 FULL = ["pools_that_no_capture_has_seen_keep_their_bytes", "a_batch_size_is_found", "a_refusal_holds_nothing", "small_blocks_are_had_where_larger_are_refused"]
 QUIET = {"VPOOL_LOG": "quiet"}
+EXPANDS = "blocks_keep_their_bytes_where_segments_are_expandable_now_and_then"
 
 
 def room():
@@ -181,6 +182,7 @@ else:
     tests += [what_is_held_is_accounted_for, a_refusal_says_whose_it_is]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
     tests += [served("an_emptied_cache_is_the_devices", VPOOL_SIM="capacity=2G,devices=2")]
+    tests += [served("expandable_segments_need_no_room")] + [served(EXPANDS, **QUIET), served(EXPANDS, VPOOL_CHECK="1", **QUIET)]
     tests += [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               what_the_other_backend_refuses_has_a_word,

@@ -312,6 +312,63 @@ static void an_emptied_cache_is_the_devices() {
     }
 }
 
+/* Segments are expandable from some moment on, as where verl trains: of what lies there nothing is bare, nor is memory
+ * held for it besides. */
+static void expandable_segments_need_no_room() {
+    auto in_use = (size_t(*)(int))dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_used");
+    CHECK(in_use);
+    Filled first = fill(KIB, 1), second = fill(3 * MIB, 2);
+    cache::setExpandable(true);
+    Filled told = fill(30 * MIB, 3); /* by this one it is known */
+    const size_t before = in_use(0);
+    Filled large = fill(60 * MIB, 4);
+    CHECK(in_use(0) <= before + 64 * MIB);
+    cache::raw_delete(large.ptr);
+    Filled other = fill(90 * MIB, 5);
+    CHECK(in_use(0) <= before + 156 * MIB);
+    /* A segment that is made again has its room. */
+    cache::setExpandable(false);
+    Filled bare = fill(40 * MIB, 6);
+    for (Filled &filled : std::vector<Filled>{first, second, told, other, bare}) {
+        expect(filled, getCurrentCUDAStream().stream());
+        cache::raw_delete(filled.ptr);
+    }
+}
+
+/* They are now and then, on a device that is full most of the time. */
+static void blocks_keep_their_bytes_where_segments_are_expandable_now_and_then() {
+    std::mt19937 random(7);
+    std::vector<Filled> live;
+    unsigned refused = 0;
+    for (int i = 0; i < 900; i++) {
+        if (random() % 24 == 0)
+            cache::setExpandable(random() % 2);
+        if (random() % 60 == 0)
+            cache::emptyCache();
+        if (live.size() > 4 && random() % 5 < 2) {
+            std::swap(live[random() % live.size()], live.back());
+            expect(live.back(), getCurrentCUDAStream().stream());
+            cache::raw_delete(live.back().ptr);
+            live.pop_back();
+            continue;
+        }
+        try {
+            live.push_back(fill((random() % 3 ? random() % 24 * MIB : 0) + random() % MIB + 1, (unsigned char)random()));
+        } catch (const c10::OutOfMemoryError &) {
+            refused++;
+            for (int gone = 0; gone < 2 && !live.empty(); gone++) {
+                cache::raw_delete(live.back().ptr);
+                live.pop_back();
+            }
+        }
+    }
+    CHECK(refused);
+    for (Filled &filled : live) {
+        expect(filled, getCurrentCUDAStream().stream());
+        cache::raw_delete(filled.ptr);
+    }
+}
+
 #define CASE(name) {#name, name}
 const Case data_cases[] = {
     CASE(blocks_keep_their_bytes),
@@ -325,5 +382,7 @@ const Case data_cases[] = {
     CASE(a_cache_that_hoards_gives_back),
     CASE(a_cache_with_pools_is_let_be),
     CASE(an_emptied_cache_is_the_devices),
+    CASE(expandable_segments_need_no_room),
+    CASE(blocks_keep_their_bytes_where_segments_are_expandable_now_and_then),
     {nullptr, nullptr},
 };

@@ -31,6 +31,11 @@ void setUncached(bool now) {
     uncached = now;
 }
 
+void setExpandable(bool now) {
+    for (int device : {0, 1})
+        cache_of(device).expandable = now;
+}
+
 void *allocate(size_t size) {
     DeviceIndex device = here();
     void *ptr = nullptr;
