@@ -171,7 +171,7 @@ def room():
 
 if sys.argv[2:] == [VERSION, "rules"]:
     tests = [told(case) for case in ORDER] + [served(case) for case in HOARD] + room()
-    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads]
+    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, served(EXPANDS, **QUIET)]
 elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
     tests += [served(case, VPOOL_ADOPT="0") for case in DATA]
