@@ -232,9 +232,9 @@
     X(cuFuncSetAttribute, cuFuncSetAttribute, TRIED, CUfunction, CUfunction_attribute, int) \
     X(cuKernelGetAttribute, cuKernelGetAttribute, TRIED, int *, CUfunction_attribute, CUkernel, CUdevice) \
     X(cuKernelSetAttribute, cuKernelSetAttribute, TRIED, CUfunction_attribute, int, CUkernel, CUdevice) \
-    VP_ALIKE(X, cuLaunchKernel, cuLaunchKernel, TRIED, CUfunction, VP_SHAPE, CUstream, void **, void **) \
-    VP_ALIKE(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, TRIED, CUfunction, VP_SHAPE, CUstream, void **) \
-    VP_ALIKE(X, cuLaunchKernelEx, cuLaunchKernelEx, TRIED, const CUlaunchConfig *, CUfunction, void **, void **)
+    VP_ALIKE(X, cuLaunchKernel, cuLaunchKernel, LAUNCHED, CUfunction, VP_SHAPE, CUstream, void **, void **) \
+    VP_ALIKE(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, LAUNCHED, CUfunction, VP_SHAPE, CUstream, void **) \
+    VP_ALIKE(X, cuLaunchKernelEx, cuLaunchKernelEx, LAUNCHED, const CUlaunchConfig *, CUfunction, void **, void **)
 
 /* Graphs: graph.c. One that allocates gets its memory when it is made, uploaded or launched: in one piece, before any
  * of it is queued. The stream to upload on is among the parameters of instantiation, and means another by each name. */
