@@ -156,8 +156,10 @@ static void note_unsplit(CUdeviceptr ptr, size_t asked, size_t given) {
         return;
     if (asked < UNSPLIT_LEAST || given - asked > atomic_load_explicit(&unsplit_more, memory_order_relaxed))
         vp_bare_unsplit(ptr, given);
-    else if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed))
-        atomic_store_explicit(&unsplit_least, asked, memory_order_relaxed), atomic_store(&vp_bare_beside, false);
+    else if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed)) {
+        atomic_store_explicit(&unsplit_least, asked, memory_order_relaxed);
+        atomic_store(&vp_bare_beside, false); /* a smaller place may do */
+    }
 }
 
 /* Not back if there is no memory to be had; but without a place for the block the cache finds that out as ever. */
