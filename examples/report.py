@@ -11,10 +11,12 @@ import statistics
 import sys
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), "../python"))  # a clone has the package there
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic results need it
 
 import torch
 import torch.utils.deterministic
+import vpool
 
 
 def options(description, steps, add):
@@ -66,7 +68,7 @@ def lap():
 
 def run(step, options):
     """Calls step(number), which answers how many tokens it dealt with and what to print of them. Returns the figures."""
-    tokens_of, laps_of = [], []
+    tokens_of, laps_of, spent = [], [], [driver_ms()]
     torch.cuda.synchronize()
     laps.paced = options.paced
     for number in range(options.steps):
@@ -75,6 +77,7 @@ def run(step, options):
         tokens, text = step(number)
         laps.end()
         laps_of.append(laps.times)
+        spent.append(driver_ms())
         tokens_of.append(tokens)
         print(f"step {number:3}  {text}  {1e3 * sum(laps.times):8.1f} ms", flush=True)
     seconds_of = [sum(times) for times in laps_of]
@@ -87,7 +90,14 @@ def run(step, options):
         "peak_live_bytes": ask(torch.cuda.max_memory_allocated),
         "peak_reserved_bytes": ask(torch.cuda.max_memory_reserved),
         "lap_ms": [[round(1e3 * seconds, 3) for seconds in times] for times in laps_of],  # of each step
+        "driver_ms": [round(after - before, 3) for before, after in zip(spent, spent[1:])],  # the same
     }
+
+
+def driver_ms():
+    """What libvpool.so has spent in the driver so far; 0 without it."""
+    stats = vpool.stats() if vpool.preloaded() else None
+    return stats.driver_ns / 1e6 if stats else 0
 
 
 def ask(question):

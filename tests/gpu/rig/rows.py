@@ -82,7 +82,7 @@ def empty_contexts(work):
 def workloads():
     """PyTorch programs like those that people run, by name."""
     return {
-        "training": python_example("train.py", "--side-stream", "--steps", "18"),
+        "training": python_example("train.py", "--side-stream"),
         "fine-tuning": python_example("finetune.py"),
         "generation": python_example("generate.py"),
     }

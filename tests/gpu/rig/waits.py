@@ -12,6 +12,7 @@ MODES = ("early", "auto", "late")
 SAVED, SPEED, HELD_UP_US = 0.9, 0.99, 1000
 NOTHING = 0.125  # of what is held: as much may always be held for a GPU that lags
 TURNS = 3
+STEPS, FIRST = 40, 12  # of the training; its first ones are told apart
 
 PROGRAM = "gather and release on a second stream"
 TRAINING = "PyTorch gathers and releases layers"
@@ -28,10 +29,10 @@ def saved_goal(what, held):
                 share >= SAVED)
 
 
-def speed_goal(what, seconds):
+def speed_goal(what, seconds, more=""):
     ratio = seconds["early"] / seconds["auto"]
-    figures = ", ".join(f"{mode} {seconds[mode]:.3f}" for mode in MODES)
-    return Goal(f"{what}: speed", f"{ratio:.4f} of early waits' ({figures} s)", f">= {SPEED}", ratio >= SPEED)
+    figures = ", ".join(f"{mode} {seconds[mode]:.3f}" for mode in MODES) + " s" + more
+    return Goal(f"{what}: speed", f"{ratio:.4f} of early waits' ({figures})", f">= {SPEED}", ratio >= SPEED)
 
 
 def program(bench):
@@ -52,7 +53,7 @@ def program(bench):
 
 
 def training(bench):
-    rows = [Row(f"gather, {mode}", python_example("gather.py"), preload=True, env={"VPOOL_WAIT": mode}, context="torch")
+    rows = [Row(f"gather, {mode}", python_example("gather.py", "--steps", str(STEPS)), preload=True, env={"VPOOL_WAIT": mode}, context="torch")
             for mode in MODES]
     for _ in range(2):
         run_side_by_side(bench.device, rows, bench.started)
@@ -63,9 +64,12 @@ def training(bench):
                 (("memory saved", f">= {SAVED}"), ("speed", f">= {SPEED}"))]
     held = {mode: row.stat("peak_held_bytes") for mode, row in zip(MODES, alone)}
     turns = min(len(row.timed()) for row in rows)
-    seconds = {mode: sum(row.step_ms(turns)) / 1e3 for mode, row in zip(MODES, rows)}
+    steps = {mode: row.step_ms(turns) for mode, row in zip(MODES, rows)}
+    seconds = {mode: sum(ms) / 1e3 for mode, ms in steps.items()}
+    first, later = (sum(steps["early"][part]) / sum(steps["auto"][part]) for part in (slice(FIRST), slice(FIRST, None)))
+    apart = f"; the first {FIRST} of {STEPS} steps {first:.4f}, the others {later:.4f}"
     results = {(run.result["final_loss"], run.result["checksum"]) for row in [*rows, *alone] for run in row.runs}
-    return [saved_goal(TRAINING, held), speed_goal(TRAINING, seconds),
+    return [saved_goal(TRAINING, held), speed_goal(TRAINING, seconds, apart),
             Goal(f"{TRAINING}: same result", f"{len(results)} different", "1", len(results) == 1)]
 
 

@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, folder) for folder in ("..", "../../common")]
 
 import tap
+from rig import own_cache
 from rig.rows import Row
 from rig.runner import Run, Runner
 from rig.side_by_side import run_side_by_side
@@ -96,7 +97,16 @@ def each_lap_counts_at_its_best():
     assert goal.figure.startswith("0.8750 ") and "the later half 1.0000; by turn 0.750, 1.300" in goal.figure and not goal.holds, goal.figure
 
 
+def what_the_driver_took_is_of_steps_at_their_best():
+    def run(laps, driver):
+        return Run("x", code=0, result={"lap_ms": [[9]] * own_cache.SETTLED + laps, "driver_ms": [5] * own_cache.SETTLED + driver})
+
+    row = Row("bare segments", ["x"], runs=[run([[50], [100, 50]], [1, 4]), run([[20], [150, 40]], [3, 1])])
+    assert own_cache.driver_share(row) == (1.25, 2, 2), own_cache.driver_share(row)
+
+
 TESTS = [they_take_turns, one_that_fails_holds_up_nobody, one_that_cannot_start_holds_up_nobody, without_time_there_is_no_run,
-         a_run_cut_off_is_no_failure, each_lap_counts_at_its_best]
+         a_run_cut_off_is_no_failure, each_lap_counts_at_its_best,
+         what_the_driver_took_is_of_steps_at_their_best]
 
 tap.run(TESTS)
