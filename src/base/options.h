@@ -60,8 +60,8 @@
     X(ENUM, log, "VPOOL_LOG", "warn", "quiet, warn, info, debug", \
       "Which messages go to stderr.") \
     X(ENUM, ipc, "VPOOL_IPC", "auto", "auto, alone, share, native", \
-      "Which of cudaMalloc's memory other processes may open (vpool help ipc): what lies alone in its physical memory " \
-      "(auto); all, kept apart (alone) or with what lies beside it (share); or cudaMalloc is left to CUDA (native).") \
+      "What of cudaMalloc's memory lies alone in its handles, as other processes open whole ones (vpool help ipc): what " \
+      "they probably will (auto), all, nothing (share); or cudaMalloc is left to CUDA (native).") \
     X(ENUM, rdma, "VPOOL_RDMA", "auto", "auto, 0, 1", \
       "Make memory that network cards, storage and other devices may reach by themselves, whose maps take longer: where the " \
       "machine may have such devices (auto), never or always.") \

@@ -1,6 +1,6 @@
 /* Memory that other processes map (CUDA's legacy IPC). They can map whole chunks only, so that an exported block should
- * be alone in its chunks: the policy places blocks so (vp_request.alone), and what is free beside one that it has not
- * placed so is retired when the block is exported.
+ * be alone in its chunks: the policy places blocks so (vp_request.alone). What is live beside one that it has not
+ * placed so is shown, too, as CUDA shows it; what is free there is retired.
  *
  * A block that was exported is never anybody else's. Another process may have it mapped for longer than the program
  * keeps it, and would read, and write over, what the next owner has there. When the block is freed it is retired, and
@@ -25,27 +25,29 @@ static void chunks_of(const struct vp_pool *pool, const struct vp_region *block,
     *end = vp_chunk_end(vp_mapping_at(&pool->mem, vp_region_end(block) - 1)->chunk);
 }
 
-int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bool share) {
-    CUdeviceptr begin, end;
+int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block) {
     if (!block->sync || !(pool->mem.prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR))
         return -EOPNOTSUPP;
     if (block->spilled)
         return -EXDEV;
-    if (vp_memory_sleeps(&pool->mem, block->addr))
-        return -EBUSY;
-    /* A bare segment has its chunks to itself, once it is pinned. */
-    if (block->bare)
-        return 0;
-    chunks_of(pool, block, &begin, &end);
-    for (const struct vp_region *r = vp_region_at(&pool->mem, begin); r && r->addr < end; r = vp_region_next(r))
-        if (r != block && r->state == VP_LIVE && !share)
-            return -EBUSY;
-    return 0;
+    return vp_memory_sleeps(&pool->mem, block->addr) ? -EBUSY : 0;
 }
 
-int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share) {
+bool vp_pool_lies_alone(const struct vp_pool *pool, const struct vp_region *block) {
     CUdeviceptr begin, end;
-    int err = vp_pool_export_check(pool, block, share);
+    /* A bare segment has its chunks to itself, once it is pinned. */
+    if (block->bare)
+        return true;
+    chunks_of(pool, block, &begin, &end);
+    for (const struct vp_region *r = vp_region_at(&pool->mem, begin); r && r->addr < end; r = vp_region_next(r))
+        if (r != block && r->state == VP_LIVE)
+            return false;
+    return true;
+}
+
+int vp_pool_export(struct vp_pool *pool, struct vp_region *block) {
+    CUdeviceptr begin, end;
+    int err = vp_pool_export_check(pool, block);
     if (err || block->exported)
         return err;
     chunks_of(pool, block, &begin, &end);

@@ -245,12 +245,14 @@ static inline bool vp_pool_worth_event(const struct vp_pool *pool, const struct 
 }
 
 /* Another process is about to map a live synchronous block, and can only map whole handles. What is free beside it
- * there is taken out of use; 0. -EBUSY: other live bytes lie there, and not `share` (with it they are shown, too);
- * -EOPNOTSUPP: the device cannot; -EXDEV: some of it lies in the host's memory; -ENOMEM. Once the block is freed, its
- * bytes are nobody's again: their handles go back to the device as soon as all work on them is over. */
-int vp_pool_export(struct vp_pool *pool, struct vp_region *block, bool share);
+ * there is taken out of use; 0. -EBUSY: it sleeps; -EOPNOTSUPP: the device cannot; -EXDEV: some of it lies in the
+ * host's memory; -ENOMEM. Once the block is freed, its bytes are nobody's again: their handles go back to the device as
+ * soon as all work on them is over. */
+int vp_pool_export(struct vp_pool *pool, struct vp_region *block);
 /* Would that succeed? */
-int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block, bool share);
+int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block);
+/* Would nothing else that is live be shown? */
+bool vp_pool_lies_alone(const struct vp_pool *pool, const struct vp_region *block);
 /* The chunk that holds `addr`, which must be a live byte; `*offset`: where in it. */
 const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr addr, size_t *offset);
 

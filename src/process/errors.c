@@ -26,11 +26,7 @@ CUresult vp_result_of(int err, const struct vp_pool *pool, const struct vp_conte
 CUresult vp_ipc_refused(int err, const struct vp_region *block) {
     switch (err) {
     case -EBUSY:
-        vp_log(
-            VP_LOG_WARN,
-            "cuIpcGetMemHandle: %zu bytes share their physical memory with other allocations, which would be shown too: refused. "
-            "VPOOL_IPC=alone keeps all of cudaMalloc's apart; VPOOL_IPC=share shows the others, as CUDA itself does",
-            block->asked);
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: %zu bytes sleep (vpool_pause): refused", block->asked);
         return CUDA_ERROR_INVALID_VALUE;
     case -EOPNOTSUPP:
         if (block->sync)

@@ -44,19 +44,13 @@ bool vp_ipc_alone(size_t size) {
     return vp_options()->ipc == VP_IPC_ALONE || (vp_options()->ipc == VP_IPC_AUTO && wanted);
 }
 
-/* May others be shown what lies beside a block? MPI shows whatever is sent, and ends where it cannot. */
-static bool shows_all(void) {
-    return vp_options()->ipc == VP_IPC_SHARE || (vp_options()->ipc == VP_IPC_AUTO && vp_state.ranked);
-}
-
 int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) {
     if (!vp_state.drv.cuMemExportToShareableHandle)
         return -EOPNOTSUPP;
-    const int err = vp_pool_export_check(pool, block, shows_all());
-    /* UCX asks, and shows none that may not be shown. What comes later need not be refused. */
-    if (err == -EBUSY)
+    /* UCX asks before it shows any. What comes later need not lie beside others. */
+    if (!vp_state.ranked && !vp_pool_lies_alone(pool, block))
         atomic_store(&vp_state.shares, true);
-    return err;
+    return vp_pool_export_check(pool, block);
 }
 
 CUuuid vp_ipc_uuid(CUdevice dev) {
@@ -250,7 +244,7 @@ static VP_LOCKED int give_out(struct vp_pool *pool, struct vp_region *block) {
     if (res)
         return res == CUDA_ERROR_OUT_OF_MEMORY || res == CUDA_ERROR_OPERATING_SYSTEM ? -EMFILE : -EOPNOTSUPP;
     close(fd);
-    return vp_pool_export(pool, block, shows_all());
+    return vp_pool_export(pool, block);
 }
 
 CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
@@ -282,7 +276,7 @@ CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
         }
     }
     vp_leave();
-    if (res != VP_NOT_OURS) /* what comes after one that was refused need not be */
+    if (res != VP_NOT_OURS)
         vp_api_shares("memory shown to other processes");
     return res;
 }

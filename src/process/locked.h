@@ -107,6 +107,7 @@ LOCKED(vp_pool_find_inside);
 LOCKED(vp_pool_free);
 LOCKED(vp_pool_free_async);
 LOCKED(vp_pool_init);
+LOCKED(vp_pool_lies_alone);
 LOCKED(vp_pool_idle);
 LOCKED(vp_pool_metadata);
 LOCKED(vp_pool_note_peak);

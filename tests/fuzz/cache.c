@@ -434,7 +434,7 @@ static CUresult show(int device, CUdeviceptr at) {
     struct vp_region *whole = pool ? vp_pool_find(pool, at) : NULL;
     int err = whole ? vp_bare_pin_range(pool, at, whole->size) : 0;
     if (whole && !err)
-        err = vp_pool_export(pool, whole, false);
+        err = vp_pool_export(pool, whole);
     vp_leave();
     return err == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }

@@ -84,11 +84,10 @@ Test(export, a_block_is_exported_alone_or_with_what_lies_beside_it) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     struct vp_region *alone = sync_block(2 * MiB, false), *a = sync_block(1000, false), *b = sync_block(1000, false);
     CUdeviceptr ordered = fx_alloc(2 * MiB, 1);
-    cr_assert_eq(vp_pool_export(&fx.pool, vp_pool_find(&fx.pool, ordered), true), -EOPNOTSUPP);
-    cr_assert(!vp_pool_export(&fx.pool, alone, false));
-    cr_assert_eq(vp_pool_export(&fx.pool, a, false), -EBUSY);
-    cr_assert(!a->exported && !vp_pool_export(&fx.pool, a, true) && a->exported);
-    cr_assert(!vp_pool_export(&fx.pool, a, true), "once more");
+    cr_assert_eq(vp_pool_export(&fx.pool, vp_pool_find(&fx.pool, ordered)), -EOPNOTSUPP);
+    cr_assert(vp_pool_lies_alone(&fx.pool, alone) && !vp_pool_export(&fx.pool, alone));
+    cr_assert(!vp_pool_lies_alone(&fx.pool, a) && !vp_pool_export(&fx.pool, a) && a->exported);
+    cr_assert(!vp_pool_export(&fx.pool, a), "once more");
     sound();
     size_t held = fx.pool.mem.stats.held_bytes;
     fx_free(a->addr, 0);
@@ -110,7 +109,7 @@ Test(export, exported_bytes_go_back_to_the_device) {
     fx_open_pool(SIM, &vp_policy_vpool, NULL);
     struct vp_region *block = sync_block(2 * MiB, false);
     CUdeviceptr addr = block->addr;
-    cr_assert(!vp_pool_export(&fx.pool, block, false));
+    cr_assert(!vp_pool_export(&fx.pool, block));
     fx_busy(1);
     cu_ok(cuMemsetD8Async(addr, 1, 2 * MiB, fx.stream[1]));
     fx_free(addr, 0);
@@ -150,8 +149,7 @@ Test(export, any_order) {
             if (stream)
                 cu_ok(cuMemsetD8Async(live[k].addr, 1, size, fx.stream[stream]));
         } else if (!live[k].stream && rand() % 2) {
-            int err = vp_pool_export(&fx.pool, vp_pool_find(&fx.pool, live[k].addr), rand() % 2);
-            cr_assert(!err || err == -EBUSY);
+            cr_assert(!vp_pool_export(&fx.pool, vp_pool_find(&fx.pool, live[k].addr)));
         } else {
             fx_free(live[k].addr, live[k].stream);
             live[k].addr = 0;

@@ -158,7 +158,7 @@ Test(spill, not_while_others_may_reach_the_memory) {
     cu_ok(door_free(a));
     shown = door_malloc(1 * MiB);
     a = door_malloc(40 * MiB);
-    cr_assert_eq(vp_pool_export(pool_of(0), vp_pool_find(pool_of(0), shown), true), 0);
+    cr_assert_eq(vp_pool_export(pool_of(0), vp_pool_find(pool_of(0), shown)), 0);
     refused(40 * MiB, VP_SPILL_exported);
     cu_ok(door_free(shown));
     cr_assert_eq(pool_of(0)->mem.exported, 0);

@@ -74,13 +74,13 @@ bool same(const CUipcMemHandle *a, const CUipcMemHandle *b);
 /* ---- ipc_apart.c ---- */
 
 void stands_alone(void);
-void refuses_what_shares_its_handle(void);
+void takes_out_of_use_what_is_free_beside(void);
 void keeps_all_apart_when_told(void);
-void shows_what_lies_beside_when_told(void);
+void shows_what_lies_beside(void);
 void keeps_large_blocks_apart_once_coupled(void);
 void keeps_apart_what_is_shown_at_once(void);
 void says_where_no_peer_reaches(void);
 void follows_peers_while_it_opens(void);
 void shares_whatever_is_sent_in_a_rank(void);
 void lies_in_one_handle(void);
-void keeps_large_blocks_apart_after_a_refusal(void);
+void keeps_large_blocks_apart_after_one_was_shown(void);

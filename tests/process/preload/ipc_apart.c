@@ -22,15 +22,12 @@ void stands_alone(void) {
     end(&remote);
 }
 
-void refuses_what_shares_its_handle(void) {
+void takes_out_of_use_what_is_free_beside(void) {
     begin();
     CUdeviceptr mine = allocate(1000, 1), other = allocate(1000, 2);
     CHECK(mine / GRANULE == other / GRANULE);
-    check_refused(mine);
-    check_refused(other);
     CHECK_OK(cuMemFree(other));
     exported(mine);
-    /* What was free beside it is out of use. */
     for (int i = 0; i < 100; i++)
         CHECK(allocate(512, 3) / GRANULE != mine / GRANULE);
 }
@@ -46,7 +43,8 @@ void keeps_all_apart_when_told(void) {
     end(&remote);
 }
 
-void shows_what_lies_beside_when_told(void) {
+/* As CUDA does, of which a program counts on being served. */
+void shows_what_lies_beside(void) {
     struct remote remote = start();
 
     begin();
@@ -65,8 +63,9 @@ void shows_what_lies_beside_when_told(void) {
     end(&remote);
 }
 
-static void export_large(void) {
+static void export_large(size_t granule) {
     CUdeviceptr mine = allocate(MIB + 1000, 1), other = allocate(MIB + 1000, 2);
+    CHECK(mine % granule == 0 && other % granule == 0);
     exported(mine);
     exported(other);
     CHECK_OK(cuMemFree(mine));
@@ -77,7 +76,7 @@ static void export_large(void) {
 void keeps_large_blocks_apart_once_coupled(void) {
     begin();
     exported(allocate(2 * MIB, 1));
-    export_large();
+    export_large(GRANULE);
 }
 
 /* Buffers of signals, and what is shared by Triton's clients: the handle is asked for as soon as there is memory. */
@@ -93,11 +92,9 @@ void keeps_apart_what_is_shown_at_once(void) {
     one = allocate(1000, 4);
     next = allocate(1000, 4);
     CHECK(one / GRANULE == next / GRANULE);
-    check_refused(one);
-    CHECK(allocate(1000, 4) / GRANULE == next / GRANULE);
-    /* One that is refused tells as much of the next. */
-    check_refused(allocate(1000, 4));
-    exported(allocate(1000, 5));
+    exported(one);
+    one = allocate(1000, 4);
+    CHECK(allocate(1000, 4) / GRANULE == one / GRANULE);
 }
 
 /* Whoever opens memory of a device that the current one cannot reach is told so, as TensorRT-LLM's users are. */
@@ -162,7 +159,7 @@ void shares_whatever_is_sent_in_a_rank(void) {
     begin();
     CUdeviceptr small = allocate(1000, 3), other = allocate(1000, 4);
     CHECK(small / GRANULE == other / GRANULE);
-    export_large();
+    export_large(2 * MIB);
     CUdeviceptr theirs = opened(&remote, exported(small));
     CHECK(value_at(&remote, theirs, 1000) == 3);
     CHECK_OK(TELL(&remote, CLOSE, .ptr = theirs).result);
@@ -180,11 +177,11 @@ void lies_in_one_handle(void) {
     }
 }
 
-/* Open MPI goes by way of the host then, and asks again. */
-void keeps_large_blocks_apart_after_a_refusal(void) {
+void keeps_large_blocks_apart_after_one_was_shown(void) {
     begin();
     CUdeviceptr first = allocate(MIB + 1000, 1), beside = allocate(MIB + 1000, 2);
-    check_refused(first);
-    check_refused(beside);
-    export_large();
+    CHECK(beside % (2 * MIB));
+    exported(first);
+    exported(beside);
+    export_large(2 * MIB);
 }
