@@ -47,10 +47,11 @@ bool vp_ipc_alone(size_t size) {
 int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) {
     if (!vp_state.drv.cuMemExportToShareableHandle)
         return -EOPNOTSUPP;
+    const int err = vp_pool_export_check(pool, block);
     /* UCX asks before it shows any. What comes later need not lie beside others. */
-    if (!vp_state.ranked && !vp_pool_lies_alone(pool, block))
+    if (!err && !vp_state.ranked && !vp_pool_lies_alone(pool, block))
         atomic_store(&vp_state.shares, true);
-    return vp_pool_export_check(pool, block);
+    return err;
 }
 
 CUuuid vp_ipc_uuid(CUdevice dev) {

@@ -164,6 +164,12 @@ Test(query, what_comes_after_a_question_whether_it_can_be_shown_lies_alone) {
     CUdeviceptr at[6];
     int can[6] = {0};
     door_open("capacity=64M,granularity=2M,lazy=0");
+    /* Of memory that has no such handles that says nothing. */
+    CUdeviceptr ordered = door_take(1000, 0), beside = door_take(1000, 0);
+    cu_ok(ask(&can[0], CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, ordered));
+    cr_assert(!can[0]);
+    cu_ok(door_free_async(ordered, 0));
+    cu_ok(door_free_async(beside, 0));
     for (int i = 0; i < 6; i++)
         at[i] = door_malloc(MiB + 1000);
     cu_ok(ask(&can[0], CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at[0]));
