@@ -62,6 +62,7 @@ LOCKED(vp_fit_refresh);
 LOCKED(vp_mapping_at);
 LOCKED(vp_memory_add_copier);
 LOCKED(vp_memory_device_free);
+LOCKED(vp_memory_possible);
 LOCKED(vp_memory_refile);
 LOCKED(vp_memory_set_peers);
 LOCKED(vp_sleep_begin);

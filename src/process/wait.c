@@ -87,10 +87,9 @@ bool vp_wait_event(struct vp_event *ev) {
 }
 
 bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) {
-    if (vp_list_empty(&vp_state.timelines.pending))
-        return true;
-    size_t free_bytes = vp_memory_device_free(&pool->mem);
-    return size > free_bytes + vp_pool_idle(pool);
+    const size_t idle = vp_pool_idle(pool);
+    return vp_list_empty(&vp_state.timelines.pending) || size > SIZE_MAX / 2 ||
+           (size > idle && !vp_memory_possible(&pool->mem, vp_round_up(size - idle, pool->mem.granularity)));
 }
 
 bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin, uint64_t moves) {

@@ -82,10 +82,9 @@ bool sim_device_reaches(int device, int owner) {
 }
 
 bool sim_phys_take(int device, size_t bytes) {
-    struct sim_device *dev = &sim.devices[device];
-    if (!sim_ledger_take(device, bytes))
+    if (!sim_ledger_take(device, bytes) && !(sim_managed_leave(device, bytes) && sim_ledger_take(device, bytes)))
         return false;
-    dev->used += bytes;
+    sim.devices[device].used += bytes;
     return true;
 }
 

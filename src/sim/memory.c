@@ -69,9 +69,37 @@ static bool on_device(enum sim_block_kind kind) {
     return kind <= SIM_BLOCK_MANAGED;
 }
 
+static size_t unused_of(int device) {
+    const size_t taken = sim.devices[device].used + sim_ledger_others(device);
+    return taken < sim.options.capacity ? sim.options.capacity - taken : 0;
+}
+
+/* The real driver moves managed memory to the host for what cannot move, but not in vain (by the source of its part in
+ * the kernel). */
+bool sim_managed_leave(int device, size_t bytes) {
+    size_t there = unused_of(device);
+    struct sim_context *context;
+    struct sim_block *block;
+    for (int leave = 0; leave < 2 && sim.options.managed_moves; leave++) {
+        if (leave && there < bytes)
+            return false;
+        LIST_FOREACH(context, &sim.contexts, link)
+        LIST_FOREACH(block, &context->blocks, link)
+        if (block->kind == SIM_BLOCK_MANAGED && block->device == device) {
+            there += block->phys;
+            if (leave)
+                sim_phys_give(device, block->phys);
+            block->phys = leave ? 0 : block->phys;
+        }
+    }
+    return sim.options.managed_moves;
+}
+
 CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, int device, size_t bytes,
                        struct sim_block **out) {
     size_t phys = on_device(kind) ? sim_block_phys(bytes) : 0, space;
+    if (kind == SIM_BLOCK_MANAGED && sim.options.managed_moves && phys > unused_of(device))
+        phys = 0;
     if (bytes > (size_t)1 << 46)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!sim_phys_take(device, phys)) {
@@ -266,9 +294,8 @@ SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unuse
     sim_cost(3900);
     if (total)
         *total = sim.options.capacity;
-    size_t taken = sim.devices[context->device].used + sim_ledger_others(context->device);
     if (unused)
-        *unused = taken < sim.options.capacity ? sim.options.capacity - taken : 0;
+        *unused = unused_of(context->device);
     return CUDA_SUCCESS;
 }
 

@@ -130,6 +130,7 @@ static const struct option {
     {"decompress", NUMBER, FIELD(decompress), 0, 1, 0, {NULL, NULL}},
     {"lazy", NUMBER, FIELD(lazy), 0, 100, 50, {NULL, NULL}},
     {"memset", CHOICE, FIELD(late_memset), 0, 1, 0, {"wait", "late"}},
+    {"managed", CHOICE, FIELD(managed_moves), 0, 1, 0, {"stays", "moves"}},
     {"timeout", NUMBER, FIELD(timeout_ms), 1, 3600000, 5000, {NULL, NULL}},
     {"seed", NUMBER, FIELD(seed), 0, UINT64_MAX, 1, {NULL, NULL}},
     {"trace", NUMBER, FIELD(trace), 0, 1, 0, {NULL, NULL}},
@@ -212,8 +213,8 @@ static const char *parse_part(char *part) {
             return allowed;
         }
     }
-    return "one of backing, capacity, granularity, host, devices, peers, driver, vmm, lazy, memset, timeout, seed, "
-           "trace, shared, fail, delay";
+    return "one of backing, capacity, granularity, host, devices, peers, driver, vmm, lazy, memset, managed, timeout, "
+           "seed, trace, shared, fail, delay";
 }
 
 /* Without a text: the defaults. */

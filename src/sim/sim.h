@@ -22,6 +22,8 @@
  *   lazy=50               0: work runs at the next driver call; 100: hardly before somebody waits for it
  *   memset=wait|late      whether plain memsets and device-to-device copies wait for their work (default), or
  *                         return early as the real ones do
+ *   managed=stays|moves   whether managed memory keeps what it has of its device (default), or lies there as long as
+ *                         nobody else wants that, and is not free meanwhile
  *   timeout=5000          milliseconds after which a wait that nothing can satisfy gives up (LAUNCH_TIMEOUT)
  *   seed=1                of the order in which streams progress
  *   shared=FILE           processes that name the same file have their devices in common: what one has taken the

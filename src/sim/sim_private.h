@@ -81,7 +81,7 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result);
 /* ---- options (options.c) ---- */
 
 struct sim_options {
-    bool ledger, vmm, peers, decompress, trace, late_memset;
+    bool ledger, vmm, peers, decompress, trace, late_memset, managed_moves;
     size_t capacity, granularity;
     size_t host; /* memory of the host that handles may take; 0: the device knows none there */
     int devices, driver, lazy, timeout_ms;
@@ -574,6 +574,7 @@ CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, in
                        struct sim_block **block);
 void sim_block_destroy(struct sim_block *block);
 size_t sim_block_phys(size_t bytes);
+bool sim_managed_leave(int device, size_t bytes);
 /* Why work of a context may not touch a range, or NULL when it may. A call refuses what is not there
  * (SIM_AT_CALL); when its work runs, the order matters as well: memory not yet born, or graph memory
  * outside its life (SIM_AT_RUN). A copy may go between devices without peer access, because the driver

@@ -238,6 +238,26 @@ Test(api, out_of_memory_comes_after_pending_work) {
     door_close();
 }
 
+/* Then CUDA would move managed memory to the host for the rest, which is not called free. */
+Test(api, managed_memory_makes_way_once_pending_work_is_over) {
+    for (int sync = 0; sync < 2; sync++) {
+        pthread_t thread;
+        CUdeviceptr managed, b;
+        door_open("backing=ledger,capacity=10G,lazy=0,managed=moves");
+        CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+        cu_ok(cuMemAllocManaged(&managed, 6 * GiB, CU_MEM_ATTACH_GLOBAL));
+        vp_sim_hold(f);
+        CUdeviceptr a = door_take(3 * GiB, f);
+        cu_ok(cuMemsetD8Async(a, 1, MiB, f));
+        cu_ok(door_free_async(a, f));
+        cr_assert(!pthread_create(&thread, NULL, release_soon, f));
+        cu_ok(sync ? door_alloc(&b, 9 * GiB) : door_alloc_async(&b, 9 * GiB, NULL, s));
+        pthread_join(thread, NULL);
+        cu_ok(door_free_async(b, s));
+        door_close();
+    }
+}
+
 /* Memory freed as small blocks serves large ones, and the reverse. */
 Test(api, all_idle_memory_serves_any_size) {
     enum { BLOCKS = 400 };
