@@ -79,8 +79,8 @@
  * whose the device's memory is. A release is told before: after it another thread may be given the same handle. What the
  * pool has mapped is to these calls what cuMemAlloc's memory is: no mapping of the program's. */
 #define VP_DOORS_VMM(X) \
-    X(cuMemCreate, cuMemCreate, SIZED, memory_of(b, c), created(*a, b, c), CUmemGenericAllocationHandle *, size_t, \
-      const CUmemAllocationProp *, unsigned long long) \
+    X(cuMemCreate, cuMemCreate, SIZED, memory_of(b, c), vp_api_other_created(device_of(c), *a, b), \
+      CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long) \
     X(cuMemRelease, cuMemRelease, FIRST, vp_api_other_released(a), CUmemGenericAllocationHandle) \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, AROUND, \
       b = (void *)vp_api_mapped_address((CUdeviceptr)b, 0), vp_api_other_retained(*a), CUmemGenericAllocationHandle *, \

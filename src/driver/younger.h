@@ -33,6 +33,7 @@ CUresult CUDAAPI cuLogicalEndpointImport(CUlogicalEndpointId id, const void *han
 #endif
 
 #if CUDA_VERSION < 13040
+enum { CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN = 6 };
 CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
                                    const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params);
 CUresult CUDAAPI cuGraphNodeSetParams_v2(CUgraphNode node, CUgraphNodeParams *params);

@@ -88,6 +88,15 @@ static CUresult check_host(const CUmemAllocationProp *prop) {
     return prop->requestedHandleTypes ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
+/* A part of a device is the device where it is the only one (by the header of CUDA 13.4). */
+static const CUmemAllocationProp *undivided(const CUmemAllocationProp *prop, CUmemAllocationProp *own) {
+    if (!prop || sim.options.driver < 13040 || (int)prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN)
+        return prop;
+    *own = *prop;
+    own->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    return own;
+}
+
 static CUresult check_prop(const CUmemAllocationProp *prop) {
     if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
@@ -108,7 +117,8 @@ static CUresult check_prop(const CUmemAllocationProp *prop) {
 SIM_API(SIM_VMM, 10020, cuMemGetAllocationGranularity,
         (size_t *granularity, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option),
         (granularity, prop, option)) {
-    CUresult result = check_prop(prop);
+    CUmemAllocationProp own;
+    CUresult result = check_prop(undivided(prop, &own));
     if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
@@ -145,6 +155,8 @@ static void give(const struct sim_vmm_handle *handle) {
 SIM_API(SIM_VMM, 10020, cuMemCreate,
         (CUmemGenericAllocationHandle * out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags),
         (out, size, prop, flags)) {
+    CUmemAllocationProp own;
+    prop = undivided(prop, &own);
     CUresult result = check_prop(prop);
     if (result != CUDA_SUCCESS)
         return result;

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "../../../src/driver/younger.h"
 #include "guest.h"
 #include "self.h"
 
@@ -299,14 +300,19 @@ static void others_memory(void) {
                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
     CUmemGenericAllocationHandle four, two, again = 0;
     CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAllocationProp part = prop;
     CUdeviceptr ptr, at;
+    int version = 0;
 
     start();
+    CHECK_OK(cuDriverGetVersion(&version));
+    if (version >= 13040)
+        part.location.type = (CUmemLocationType)CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
     CHECK_OK(cuMemAlloc(&ptr, 3 * MIB));
     CHECK(cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(ptr + MIB)) == CUDA_ERROR_INVALID_VALUE);
     CHECK(!again);
     CHECK_OK(cuMemCreate(&four, 4 * MIB, &prop, 0));
-    CHECK_OK(cuMemCreate(&two, 2 * MIB, &prop, 0));
+    CHECK_OK(cuMemCreate(&two, 2 * MIB, &part, 0));
     CHECK_OK(cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
     CHECK_OK(cuMemMap(at, 4 * MIB, 0, four, 0));
     CHECK_OK(cuMemSetAccess(at, 4 * MIB, &access, 1));
