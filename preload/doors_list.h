@@ -132,6 +132,8 @@
       unsigned long long) \
     X(cuLogicalEndpointImport, cuLogicalEndpointImport, THEN, imported("logical endpoint imported"), \
       CUlogicalEndpointId, const void *, CUlogicalEndpointIpcHandleType) \
+    X(cuIpcGetEventHandle, cuIpcGetEventHandle, THEN, \
+      (vp_api_coupled("event shown to another process"), vp_api_tied(VP_TIE_EXPORT)), CUipcEventHandle *, CUevent) \
     X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, THEN, imported("event of another process opened"), CUevent *, \
       CUipcEventHandle) \
     X(cuImportExternalMemory, cuImportExternalMemory, TRIED_THEN, imported("external memory imported"), \

@@ -110,7 +110,7 @@ static const char *of_page(unsigned told) {
     if (told & (VP_TOLD_TIES << VP_TIE_MANAGED))
         return "it has managed memory (cudaMallocManaged), which the driver's checkpoint cannot take";
     if (told & (VP_TOLD_TIES << VP_TIE_EXPORT))
-        return "it has shown memory to other processes (CUDA IPC, or an exported handle)";
+        return "it has shown memory or events to other processes (CUDA IPC, or an exported handle)";
     if (told & (VP_TOLD_TIES << VP_TIE_IMPORT))
         return "it has opened memory, events or semaphores of others (CUDA IPC, or an imported handle)";
     if (told & (VP_TOLD_TIES << VP_TIE_REGISTERED))

@@ -77,6 +77,12 @@ static int tie(const char *word, char name, size_t mib) {
         return (int)cuStreamEndCapture(stream, &graph);
     if (!strcmp(word, "IPC"))
         return (int)cuIpcGetMemHandle(&shown, *at);
+    if (!strcmp(word, "EVENT")) {
+        CUevent event;
+        CUipcEventHandle told;
+        res = (int)cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+        return res ? res : (int)cuIpcGetEventHandle(&told, event);
+    }
     if (!strcmp(word, "EXPORT")) {
         CUmemAllocationProp prop = plain;
         prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

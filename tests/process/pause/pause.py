@@ -298,8 +298,8 @@ def what_the_checkpoint_cannot_take():
         well(a, "pause")
         well(a, "resume")
         check(a)
-    for words, said in ((("IPC", "x"), "other processes"), (("EXPORT",), "other processes"), (("RANKS",), "NCCL"),
-                        (("REGISTER", "x"), "network")):
+    for words, said in ((("IPC", "x"), "other processes"), (("EXPORT",), "other processes"),
+                        (("EVENT",), "other processes"), (("RANKS",), "NCCL"), (("REGISTER", "x"), "network")):
         with holders({"VPOOL_IPC": "alone"}) as (a,):
             furnish(a)
             begin = time.monotonic()
