@@ -23,7 +23,6 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#include <vpool.h>
 #include "early.h"
 #include "base/options.h"
 #include "watch/watch.h"
@@ -36,10 +35,6 @@ void vp_first_mark(void) {
     int (*set)(const char *, const char *, int) = (__typeof__(set))vp_real_dlsym(RTLD_NEXT, "setenv");
     char own[16];
     if (strcmp(vp_options()->stats, "1") || getauxval(AT_SECURE) || !get || !set)
-        return;
-    /* Of two libraries in one program the one that is found first serves. Asked as the program would: we ourselves,
-     * being linked with -Bsymbolic, find our own. */
-    if (vp_real_dlsym(vp_real_dlopen(NULL, RTLD_LAZY), "vpool_version") != (void *)vpool_version)
         return;
     snprintf(own, sizeof own, "%d", (int)getpid());
     const char *marked = get(MARK);

@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "load.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
+#include <vpool.h>
 #include "process/process.h"
 #include "base/options.h"
 #include "base/output.h"
@@ -10,11 +12,17 @@
 #include "early.h"
 #include "torch.h"
 
+bool vp_load_aside;
+
 /* Runs in every process that the preload reaches, nearly all of which never touch a GPU: only the environment
  * is looked at, and what stderr is. libc's dlsym is found while the process has one thread, though a door may have come
  * first, in another library's constructor. */
 __attribute__((constructor)) static void begin(void) {
     vp_early_find();
+    /* Asked as the program would: we ourselves, being linked with -Bsymbolic, find our own. */
+    const void *first = vp_real_dlsym(vp_real_dlopen(NULL, RTLD_LAZY), "vpool_version");
+    if ((vp_load_aside = first && first != (void *)vpool_version))
+        return;
     vp_output_know_stderr();
     vp_options();
     vp_adopt();
@@ -27,7 +35,8 @@ __attribute__((constructor)) static void begin(void) {
 /* Runs after the program's own exit handlers. CUDA may be gone by now, and is not called; the doors still
  * work. */
 __attribute__((destructor)) static void end(void) {
-    vp_api_exit();
+    if (!vp_load_aside)
+        vp_api_exit();
 }
 
 void vp_load_opened(void) {

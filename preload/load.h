@@ -2,6 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdbool.h>
+
+/* Of two of us in one program, the one with all policies say, the one that is found first serves. This is another. */
+extern bool vp_load_aside;
 /* The program has its driver and the library is open on it. Once. */
 void vp_load_opened(void);
 

@@ -68,7 +68,7 @@ static void *lookup(const char *symbol, void *handle) {
 bool vp_door_open(void) {
     static atomic_bool opened;
     int cancel;
-    if (!vp_resolve())
+    if (!vp_resolve() || vp_load_aside)
         return false;
     if (!atomic_load_explicit(&opened, memory_order_relaxed)) {
         /* What is said on the way is a point of cancellation, and partly said with the library's lock held. Whoever

@@ -101,15 +101,18 @@ def same(command, sim="", env=None, but=None, limit=LIMIT):
 
 
 def same_beside(library, command, sim=""):
-    """The same lines and the same end as with the other library alone, in front of ours and behind it."""
+    """The same lines and the same end as with the other library alone, in front of ours and behind it; as with none where
+    it is one of us. One of us serves."""
     def test():
         if SANITIZED:
             raise Skip("a sanitizer's runtime is preloaded already")
-        other = os.path.join(PROGRAMS, library)
-        alone = run(command, sim, preload=other)
+        us = library == "libvpool-compare.so"
+        other = os.path.join(os.environ["TEST_BUILD"] if us else PROGRAMS, library)
+        alone = run(command, sim, bare=us, preload=other)
         for preload in f"{other}:{PRELOAD}", f"{PRELOAD}:{other}":
-            both = run(command, sim, preload=preload)
+            both = run(command, sim, {"VPOOL_STATS": "1"}, preload=preload)
             check(alone.status == both.status and alone.out == both.out, both, f"{preload}; wanted:\n{alone.out}\nfound:")
+            check(both.err.count("policy vpool") == 1 and " no CUDA" not in both.err, both, "wanted one summary")
     return test
 
 
@@ -562,6 +565,8 @@ CASES = [
     ("42 contexts made for OpenGL", same("old_contexts cuGLCtxCreate_v2", sim="lazy=100")),
     ("43 a timer that ticks beside a page and a pause", says("ticks", r"^page 0, paused 0, resumed 0, byte 7$")),
     ("43 a timer that ticks beside a trace", traced("ticks", "t.csv", 2, silent=True)),
+    ("44 two of us", same_beside("libvpool-compare.so", "cur")),
+    ("44 two of us, and two devices", same_beside("libvpool-compare.so", "mg", "devices=2")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
