@@ -12,9 +12,4 @@ static void pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
         vp_api_passed(VP_PASSED_cuMemPoolCreate);
 }
 
-static CUresult exported(void) {
-    vp_api_tied(VP_TIE_EXPORT);
-    return VP_NOT_OURS;
-}
-
 VP_DOORS_MEMPOOL(VP_MAKE)
