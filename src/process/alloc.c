@@ -40,7 +40,8 @@ static __attribute__((noinline, cold)) VP_LOCKED int wait_and_try(struct vp_pool
                 serial = vp_state.timelines.recorded;
             }
             uint64_t from = vp_clock_ns();
-            bool gained = vp_wait_pending(pool, serial, begin, moves);
+            const size_t size = req->waits == VP_WAITS_HOST ? SIZE_MAX : req->asked;
+            bool gained = vp_wait_pending(pool, size, serial, begin, moves);
             vp_pool_waited(pool, vp_clock_ns() - from, !gained);
             if (!gained) {
                 /* CUDA's own pools would now let the stream wait, and so do we: the last thing before the host's

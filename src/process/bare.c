@@ -184,7 +184,7 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
         serial = begin ? serial : vp_state.timelines.recorded;
         begin = begin ? begin : vp_clock_ns();
         uint64_t from = vp_clock_ns();
-        bool gained = vp_wait_pending(pool, serial, begin, moves);
+        bool gained = vp_wait_pending(pool, size, serial, begin, moves);
         vp_pool_waited(pool, vp_clock_ns() - from, !gained);
         if (!gained)
             return err;

@@ -110,43 +110,22 @@ static VP_LOCKED struct vp_pool *shrinkable(void) {
     return NULL;
 }
 
-/* Waits without the lock until some of what was pending at the first call is over and could be given back; true then.
- */
-static VP_LOCKED bool wait_for_work(struct vp_relief *relief) {
-    struct vp_timelines *timelines = &vp_state.timelines;
-    uint64_t moves = timelines->moves;
-    if (!relief->waited)
-        relief->serial = timelines->recorded;
-    relief->waited = true;
-    for (struct vp_pool *pool = shrinkable(); pool;) {
-        uint64_t waited = vp_clock_ns() - relief->begin;
-        bool quarantine = atomic_load(&timelines->captures) && vp_timelines_open(timelines) &&
-                          waited < VP_QUARANTINE_WAIT_NS;
-        if (waited >= VP_PENDING_WAIT_NS || (!quarantine && !vp_timelines_waiting(timelines, relief->serial)))
-            return false;
-        pool->config.pause(waited);
-        vp_timelines_poll(timelines, quarantine);
-        if (quarantine)
-            vp_timelines_cover(timelines);
-        relief->serial = quarantine ? timelines->recorded : relief->serial;
-        /* Another thread may have asked before us. */
-        if (timelines->moves == moves)
-            continue;
-        moves = timelines->moves;
-        if (trim_all())
-            return true;
-        pool = shrinkable();
-    }
-    return false;
-}
-
-static VP_LOCKED bool wait_pending(struct vp_relief *relief) {
-    struct vp_pool *pool = shrinkable();
-    uint64_t begin = vp_clock_ns();
-    if (!pool || vp_list_empty(&vp_state.timelines.pending))
+/* Waits without the lock until some of what is pending is over and could be given back; true then. */
+static VP_LOCKED bool wait_pending(struct vp_relief *relief, size_t wanted) {
+    struct vp_pool *const first = shrinkable();
+    const uint64_t begin = vp_clock_ns();
+    uint64_t moves = vp_state.timelines.moves;
+    bool gained = false;
+    if (!first || vp_list_empty(&vp_state.timelines.pending))
         return false;
-    bool gained = wait_for_work(relief);
-    vp_pool_waited(pool, vp_clock_ns() - begin, !gained);
+    relief->serial = relief->serial ? relief->serial : vp_state.timelines.recorded;
+    for (struct vp_pool *pool = first; pool && !gained; pool = shrinkable()) {
+        if (!vp_wait_pending(pool, wanted, relief->serial, relief->begin, moves))
+            break;
+        moves = vp_state.timelines.moves;
+        gained = trim_all() > 0;
+    }
+    vp_pool_waited(first, vp_clock_ns() - begin, !gained);
     return gained;
 }
 
@@ -162,7 +141,7 @@ static VP_LOCKED bool borrow(struct vp_relief *relief, size_t wanted) {
     unsigned held_back = pool->mem.held_back;
     if (vp_borrow_held_back(pool, &held_back))
         return true;
-    return vp_borrow(pool, wanted ? wanted : UNKNOWN, &relief->borrows);
+    return vp_borrow(pool, wanted, &relief->borrows);
 }
 
 bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
@@ -170,8 +149,9 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
         return false;
     if (!relief->begin)
         *relief = (struct vp_relief){.begin = vp_clock_ns(), .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    wanted = wanted ? wanted : UNKNOWN;
     /* Other threads may go on freeing: they are not followed for ever. */
-    bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS && (trim_all() > 0 || wait_pending(relief));
+    bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS && (trim_all() > 0 || wait_pending(relief, wanted));
     /* Once: what others give may be taken by others again. */
     if (!more && !relief->borrows && wanted != VP_HOST_MEMORY)
         more = borrow(relief, wanted);

@@ -52,7 +52,6 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream);
 struct vp_relief {
     uint64_t begin, serial; /* when it first failed, and what was pending when it first waited */
     uint64_t borrows;       /* when it first asked other processes */
-    bool waited;
     CUstreamCaptureMode mode;
 };
 

@@ -220,10 +220,11 @@ void vp_wait_pause(uint64_t waited_ns) VP_LOCKED;
 bool vp_wait_event(struct vp_event *ev) VP_LOCKED __attribute__((cold));
 /* Could the request not be met even if everything pending came free? */
 bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
-/* Waits for work that was queued before `serial`; true if something completed since (timelines.moves was `moves` at the
- * last try; other threads look, too), so that another may succeed. False: nothing of it is left, or it takes too long.
- * What was freed while captures run has no event yet, and is waited for as well. */
-bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin, uint64_t moves) VP_LOCKED;
+/* Waits for work that was queued before `serial`, and for what was queued since where `size` bytes may come of it; true
+ * if something completed since (timelines.moves was `moves` at the last try; other threads look, too), so that another
+ * may succeed. False: nothing of it is left, or it takes too long. What was freed while captures run has no event yet,
+ * and is waited for as well. */
+bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_t begin, uint64_t moves) VP_LOCKED;
 /* Waits for all contexts of those devices, one bit each; not while captures run, which that would destroy. A context
  * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report. `*over`:
  * all could be waited for. */

@@ -92,12 +92,20 @@ bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) {
            (size > idle && !vp_memory_possible(&pool->mem, vp_round_up(size - idle, pool->mem.granularity)));
 }
 
-bool vp_wait_pending(struct vp_pool *pool, uint64_t serial, uint64_t begin, uint64_t moves) {
+/* Once nothing older is left, others may have had what came of it. What they have freed meanwhile CUDA's cudaFree would
+ * have waited for. */
+static VP_LOCKED bool goes_on(struct vp_pool *pool, size_t size, uint64_t *serial) {
+    if (!vp_timelines_waiting(&vp_state.timelines, *serial) && !vp_wait_is_hopeless(pool, size))
+        *serial = UINT64_MAX;
+    return vp_timelines_waiting(&vp_state.timelines, *serial);
+}
+
+bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_t begin, uint64_t moves) {
     struct vp_timelines *timelines = &vp_state.timelines;
     unsigned looks = 0;
     while (vp_clock_ns() - begin < VP_PENDING_WAIT_NS) {
         bool quarantine = vp_timelines_open(timelines) && vp_clock_ns() - begin < VP_QUARANTINE_WAIT_NS;
-        if (!quarantine && !vp_timelines_waiting(timelines, serial))
+        if (!quarantine && !goes_on(pool, size, &serial))
             return timelines->moves != moves;
         /* What others free meanwhile puts off all that it is united with: some looks come without. */
         if (!quarantine || looks++ % LOOKS == 0)

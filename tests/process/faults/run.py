@@ -567,6 +567,7 @@ CASES = [
     ("43 a timer that ticks beside a trace", traced("ticks", "t.csv", 2, silent=True)),
     ("44 two of us", same_beside("libvpool-compare.so", "cur")),
     ("44 two of us, and two devices", same_beside("libvpool-compare.so", "mg", "devices=2")),
+    ("45 what is freed while another waits", same("later", "capacity=64M,lazy=100")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
