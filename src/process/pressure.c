@@ -93,6 +93,9 @@ void vp_pressure_start(void) {
 
 /* ---- on demand ---- */
 
+/* How often memory was given back, and once more. */
+static _Atomic uint64_t gifts = 1;
+
 static VP_LOCKED size_t trim_all(void) {
     size_t given = 0;
     vp_pools_each(pool) {
@@ -101,6 +104,7 @@ static VP_LOCKED size_t trim_all(void) {
         given += vp_pool_trim(pool, 0);
         vp_ahead_go_on(pool);
     }
+    gifts += given > 0;
     return given;
 }
 
@@ -123,7 +127,7 @@ static VP_LOCKED bool wait_pending(struct vp_relief *relief, size_t wanted) {
         if (!vp_wait_pending(pool, wanted, relief->serial, relief->begin, moves))
             break;
         moves = vp_state.timelines.moves;
-        gained = trim_all() > 0;
+        gained = trim_all() > 0 || relief->gifts != gifts;
     }
     vp_pool_waited(first, vp_clock_ns() - begin, !gained);
     return gained;
@@ -148,10 +152,15 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
     if (!vp_enter())
         return false;
     if (!relief->begin)
-        *relief = (struct vp_relief){.begin = vp_clock_ns(), .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+        *relief = (struct vp_relief){.begin = vp_clock_ns(),
+                                     .gifts = relief->gifts ? relief->gifts : gifts,
+                                     .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     wanted = wanted ? wanted : UNKNOWN;
-    /* Other threads may go on freeing: they are not followed for ever. */
-    bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS && (trim_all() > 0 || wait_pending(relief, wanted));
+    /* Other threads may go on freeing: they are not followed for ever. What one had given back for a call of its own
+     * since the last try may have been all that was idle, and enough for both. */
+    bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS &&
+                (trim_all() > 0 || relief->gifts != gifts || wait_pending(relief, wanted));
+    relief->gifts = gifts;
     /* Once: what others give may be taken by others again. */
     if (!more && !relief->borrows && wanted != VP_HOST_MEMORY)
         more = borrow(relief, wanted);
@@ -160,6 +169,8 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
 }
 
 void vp_api_again(struct vp_relief *relief) {
+    if (!relief->gifts)
+        relief->gifts = gifts;
     if (relief->begin)
         vp_state.drv.cuThreadExchangeStreamCaptureMode(&relief->mode);
 }

@@ -52,6 +52,7 @@ CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream);
 struct vp_relief {
     uint64_t begin, serial; /* when it first failed, and what was pending when it first waited */
     uint64_t borrows;       /* when it first asked other processes */
+    uint64_t gifts;         /* how many there had been before the last try; 0: it is not known */
     CUstreamCaptureMode mode;
 };
 
@@ -59,7 +60,7 @@ struct vp_relief {
 #define VP_HOST_MEMORY SIZE_MAX
 /* After each failure of a native call with out of memory, which wants so many bytes of the current device (0: it is not
  * known): gives idle memory of every pool back; where there is none, waits for pending work that would free some; then
- * asks the user's other processes. True if any was given back: the call is worth another try. */
+ * asks the user's other processes. True if any was given back, by whomever: the call is worth another try. */
 bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted);
 /* Before each such try and after it: another thread's capture that has begun since is not the call's to end. */
 void vp_api_again(struct vp_relief *relief);

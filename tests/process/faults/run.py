@@ -568,6 +568,7 @@ CASES = [
     ("44 two of us", same_beside("libvpool-compare.so", "cur")),
     ("44 two of us, and two devices", same_beside("libvpool-compare.so", "mg", "devices=2")),
     ("45 what is freed while another waits", same("later", "capacity=64M,lazy=100")),
+    ("46 threads that lack memory of CUDA's own at once", same("at_once", "capacity=64M")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
