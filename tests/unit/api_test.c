@@ -217,43 +217,37 @@ static void *release_soon(void *stream) {
     return NULL;
 }
 
+/* So many bytes, of which some are free only once held-up work is over. */
+static void served_after_pending_work(size_t pending, size_t wanted, bool sync) {
+    pthread_t thread;
+    CUdeviceptr b;
+    CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    vp_sim_hold(f);
+    CUdeviceptr a = door_take(pending, f);
+    cu_ok(cuMemsetD8Async(a, 1, MiB, f));
+    cu_ok(door_free_async(a, f));
+    cr_assert(!pthread_create(&thread, NULL, release_soon, f));
+    cu_ok(sync ? door_alloc(&b, wanted) : door_alloc_async(&b, wanted, NULL, s));
+    pthread_join(thread, NULL);
+    cu_ok(door_free_async(b, s));
+    cu_ok(cuCtxSynchronize());
+}
+
 /* Pending work will free what is asked for: the host waits for it rather than fail. */
 Test(api, out_of_memory_comes_after_pending_work) {
-    for (int sync = 0; sync < 2; sync++) {
-        pthread_t thread;
-        CUdeviceptr b;
-        if (!sync)
-            door_open("capacity=16M,granularity=64K,lazy=0");
-        CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
-        vp_sim_hold(f);
-        CUdeviceptr a = door_take(12 * MiB, f);
-        cu_ok(cuMemsetD8Async(a, 1, MiB, f));
-        cu_ok(door_free_async(a, f));
-        cr_assert(!pthread_create(&thread, NULL, release_soon, f));
-        cu_ok(sync ? door_alloc(&b, 12 * MiB) : door_alloc_async(&b, 12 * MiB, NULL, s));
-        pthread_join(thread, NULL);
-        cu_ok(door_free_async(b, s));
-        cu_ok(cuCtxSynchronize());
-    }
+    door_open("capacity=16M,granularity=64K,lazy=0");
+    for (int sync = 0; sync < 2; sync++)
+        served_after_pending_work(12 * MiB, 12 * MiB, sync);
     door_close();
 }
 
 /* Then CUDA would move managed memory to the host for the rest, which is not called free. */
 Test(api, managed_memory_makes_way_once_pending_work_is_over) {
     for (int sync = 0; sync < 2; sync++) {
-        pthread_t thread;
-        CUdeviceptr managed, b;
+        CUdeviceptr managed;
         door_open("backing=ledger,capacity=10G,lazy=0,managed=moves");
-        CUstream f = door_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
         cu_ok(cuMemAllocManaged(&managed, 6 * GiB, CU_MEM_ATTACH_GLOBAL));
-        vp_sim_hold(f);
-        CUdeviceptr a = door_take(3 * GiB, f);
-        cu_ok(cuMemsetD8Async(a, 1, MiB, f));
-        cu_ok(door_free_async(a, f));
-        cr_assert(!pthread_create(&thread, NULL, release_soon, f));
-        cu_ok(sync ? door_alloc(&b, 9 * GiB) : door_alloc_async(&b, 9 * GiB, NULL, s));
-        pthread_join(thread, NULL);
-        cu_ok(door_free_async(b, s));
+        served_after_pending_work(3 * GiB, 9 * GiB, sync);
         door_close();
     }
 }
