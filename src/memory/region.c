@@ -324,8 +324,7 @@ static struct vp_region *split(struct vp_memory *mem, struct vp_region *r, CUdev
     return right;
 }
 
-/* Splits `r` at `at` (inside it, or at an edge): returns the region that then begins at `at`. `r` stays the left part.
- */
+/* Splits `r` at `at` (inside it, or at an edge): returns the region that begins at `at` then. `r` is the left part. */
 static struct vp_region *cut(struct vp_memory *mem, struct vp_region *r, CUdeviceptr at) {
     if (at == r->addr)
         return r;

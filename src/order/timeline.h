@@ -27,8 +27,7 @@ static inline bool vp_timeline_id_is_barrier(uint64_t id) {
     return id >> 63;
 }
 
-/* What one timeline has waited for lately, so that it need not wait twice. A small cache; losing an entry costs a wait.
- */
+/* What one timeline has waited for lately, so that it need not wait twice. A small cache; a lost entry costs a wait. */
 enum { VP_SEEN = 8 };
 
 struct vp_timeline {
@@ -85,7 +84,8 @@ struct vp_timelines {
     struct vp_slab timeline_slab, event_slab, context_slab, point_slab;
     atomic_int captures; /* captures that run now: while 0, nothing asks for them */
     _Atomic uint64_t captures_begun;
-    bool barriers; /* the driver has cuCtxRecordEvent */
+    bool barriers;      /* the driver has cuCtxRecordEvent */
+    atomic_bool joined; /* some other stream was seen that waits for the legacy one, and it for that */
     uint64_t barriers_made, timelines_made;
     uint32_t streams_seen;
     uint64_t recorded;        /* events recorded so far */
@@ -104,6 +104,11 @@ struct vp_timelines {
     /* Where to link the calling thread's own streams, for vp_timelines_thread_ended(); NULL: its end is not told. */
     struct vp_list *(*of_thread)(void *user);
 };
+
+/* Is that handle a legacy stream's, for whose commands other streams wait? Without the lock, too. */
+static inline bool vp_timelines_join(const struct vp_timelines *ls, CUstream stream) {
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_LEGACY && atomic_load_explicit(&ls->joined, memory_order_relaxed);
+}
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv);
 /* Frees our memory; makes no driver call. */

@@ -49,8 +49,7 @@ static inline void vp_place_freed(struct vp_pool *pool, struct vp_region *block)
 
 /* ---- place.c ---- */
 
-/* Remembers that a request of this size was served at `addr`. Not to be called for a place that is remembered already.
- */
+/* Remembers that a request of this size was served at `addr`. Not to be called for one that is remembered already. */
 void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size);
 /* The oldest place of exactly this size whose every byte is free or can be switched back; made free memory. Driver
  * calls: none. */
@@ -74,8 +73,7 @@ uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum
 /* Is there a smaller place that would do, free or not? The request is then one step of something that grows, or of
  * something that varies. */
 bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req);
-/* A range of `built` chunks was mapped: if there are too many old mappings now, reaps some of those left longest ago.
- */
+/* A range of `built` chunks was mapped: if there are too many old mappings now, reaps some left longest ago. */
 void vp_place_limit(struct vp_pool *pool, size_t built);
 /* One was used; and one is no more, as far as is known here. */
 void vp_place_touch(struct vp_pool *pool, struct vp_place *place);

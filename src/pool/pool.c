@@ -217,7 +217,8 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
     bool record = wants_event(pool, timeline, block) && !(cache && vp_stream_cache_is_calm(cache));
     struct vp_fence fence = {0};
     assert(!block->cache);
-    record |= block->spilled; /* the sooner the host has it back */
+    /* The sooner the host has it back; and as CUDA's own, it is a command there. */
+    record |= block->spilled || vp_timelines_join(pool->mem.timelines, timeline->stream);
     if (block->bare) {
         int err = vp_bare_barrier(pool, &fence);
         if (!err)

@@ -271,8 +271,7 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
     wait->serial = pool->mem.timelines->recorded;
 }
 
-/* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes too long.
- */
+/* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes long. */
 static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
     struct vp_timelines *timelines = pool->mem.timelines;
     for (;;) {

@@ -75,8 +75,7 @@ static CUresult export(const struct vp_region *block, const struct vp_chunk *chu
     const struct vp_entered entered = vp_context_enter(drv, alive ? block->context->handle : NULL);
     CUresult res = drv->cuMemExportToShareableHandle(fd, chunk->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     vp_context_leave(drv, entered);
-    /* The driver does not say whether its descriptors close on exec, and a child that kept one would keep the memory.
-     */
+    /* The driver does not say whether its descriptors close on exec, and a child that kept one keeps the memory. */
     if (!res)
         fcntl(*fd, F_SETFD, FD_CLOEXEC);
     return res;

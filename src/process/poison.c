@@ -273,8 +273,7 @@ static VP_LOCKED bool look(struct place *p, const struct record *rec, CUdevicept
     return w != NULL;
 }
 
-/* The next record that lies in [begin, end) of a chunk, cut to it, comes out in `out`; what of it lies outside stays.
- */
+/* The next record that lies in [begin, end) of a chunk, cut to it, comes out in `out`; what lies outside stays. */
 static bool take(CUdevice dev, uint64_t birth, size_t begin, size_t end, struct record *out) {
     for (struct record **link = head_of(birth); *link; link = &(*link)->next) {
         struct record *rec = *link;

@@ -104,7 +104,10 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up) {
              capture = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr work = door_take(512, a), sign = door_take(512, b);
     for (int i = 0; i < 2; i++) {
-        cu_ok(door_free_async(door_take(SIZE, CU_STREAM_LEGACY), CU_STREAM_LEGACY));
+        CUdeviceptr freed = door_take(SIZE, CU_STREAM_LEGACY);
+        vp_sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY); /* that of the free itself */
+        cu_ok(door_free_async(freed, CU_STREAM_LEGACY));
+        vp_sim_fail("cuEventRecord", 0, CUDA_SUCCESS);
         cr_assert(vp_enter());
         vp_parking_flush(vp_state.pools[0], VP_FLUSH_ALL);
         vp_leave();
@@ -126,6 +129,40 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up) {
             cu_ok(door_end_capture(capture, NULL));
     }
     door_close();
+}
+
+/* What is freed on the legacy stream comes behind all blocking streams, and before what they do next, as commands there
+ * do: B needs no other command there to use what A used. Neither through the cache nor past it. */
+static void legacy_commands(size_t size, const char *check) {
+    setenv("VPOOL_CHECK", check, 1); /* with it there are no short ways */
+    door_open(SIM);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT);
+    for (int i = 0; i < 3; i++) {
+        CUdeviceptr first = door_take(size, CU_STREAM_LEGACY);
+        unsigned char byte;
+        cu_ok(cuCtxSynchronize());
+        vp_sim_hold(a);
+        cu_ok(cuMemsetD8Async(first, 1, size, a));
+        cu_ok(door_free_async(first, CU_STREAM_LEGACY));
+        CUdeviceptr next = door_take(size, CU_STREAM_LEGACY);
+        cr_assert_eq(next, first, "it is had at once");
+        cu_ok(cuMemsetD8Async(next, 2, size, b));
+        vp_sim_step(1000);
+        vp_sim_release(a);
+        cu_ok(cuCtxSynchronize());
+        cu_ok(cuMemcpyDtoH(&byte, next, 1));
+        cr_assert_eq(byte, 2);
+        cu_ok(door_free_async(next, CU_STREAM_LEGACY));
+    }
+    door_close();
+}
+
+Test(rules, memory_of_the_legacy_stream_is_ready_for_blocking_streams) {
+    legacy_commands(SIZE, "1");
+}
+
+Test(rules, memory_of_the_legacy_streams_cache_is_ready_for_blocking_streams) {
+    legacy_commands(512, "0");
 }
 
 /* ---- which stream ---- */
