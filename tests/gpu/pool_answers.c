@@ -4,7 +4,9 @@
  *
  * The driver is found at run time. Nothing is asked that a driver may answer with a crash. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FUNCTIONS(X)                                                                                                   \
     X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuDeviceGetAttribute)                                     \
@@ -15,7 +17,7 @@
                         X(cuMemPoolDestroy) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) X(cuMemPoolGetAccess)                        \
                             X(cuMemPoolSetAccess) X(cuMemPoolTrimTo) X(cuMemPoolExportToShareableHandle)                                                 \
                                 X(cuMemPoolExportPointer) X(cuMemGetDefaultMemPool) X(cuMemGetMemPool)                                  \
-                                    X(cuMemSetMemPool)
+                                    X(cuMemSetMemPool) X(cuLaunchHostFunc) X(cuStreamWaitEvent)
 
 #include "found.h"
 
@@ -158,7 +160,7 @@ static void thresholds(const char *kind, CUmemoryPool pool, bool keeps) {
     }
 }
 
-static void access(const char *kind, CUmemoryPool pool) {
+static void accesses(const char *kind, CUmemoryPool pool) {
     CUmemAccessDesc own = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemAccessDesc shut = own, nobody = own;
@@ -291,6 +293,56 @@ static void a_largest_size(void) {
     say("sized", "destroy", p_cuMemPoolDestroy(sized));
 }
 
+static atomic_bool let_go;
+
+static void hold(void *unused) {
+    (void)unused;
+    while (!atomic_load(&let_go))
+        usleep(100);
+}
+
+enum command { FREE, ALLOCATION, WAIT, COMMANDS };
+
+/* Blocking streams: does what `b` is given next come behind what `a` has still to do, or, of the wait, what it waits
+ * for? */
+static void legacy(CUmemoryPool pool) {
+    static const char *const questions[COMMANDS] = {"a free orders blocking streams", "an allocation does",
+                                                    "a wait for an event does"};
+    CUstream a, b;
+    CUdeviceptr work = take(pool, MIB, stream), sign = take(pool, MIB, stream);
+    CUevent event;
+
+    NEED(cuStreamCreate, &a, CU_STREAM_DEFAULT);
+    NEED(cuStreamCreate, &b, CU_STREAM_DEFAULT);
+    NEED(cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+    for (int which = FREE; which < COMMANDS; which++) {
+        CUstream held = which == WAIT ? stream : a;
+        CUdeviceptr block = take(pool, BLOCK, NULL);
+
+        NEED(cuCtxSynchronize);
+        atomic_store(&let_go, false);
+        NEED(cuLaunchHostFunc, held, hold, NULL);
+        NEED(cuMemsetD8Async, work, 1, MIB, held);
+        if (which == FREE) {
+            NEED(cuMemFreeAsync, block, NULL);
+        } else if (which == WAIT) {
+            NEED(cuEventRecord, event, held);
+            NEED(cuStreamWaitEvent, NULL, event, 0);
+        } else {
+            NEED(cuMemFreeAsync, take(pool, BLOCK, NULL), stream);
+        }
+        NEED(cuMemsetD8Async, sign, 1, MIB, b);
+        usleep(50000);
+        say("legacy", questions[which], p_cuStreamQuery(b) == CUDA_ERROR_NOT_READY);
+        atomic_store(&let_go, true);
+        NEED(cuCtxSynchronize);
+        if (which != FREE)
+            NEED(cuMemFreeAsync, block, stream);
+    }
+    NEED(cuMemFreeAsync, work, stream);
+    NEED(cuMemFreeAsync, sign, stream);
+}
+
 /* `spilled`: not asked is what is kept for later, which memory of the host never is (VPOOL_SPILL). */
 int main(int argc, char **argv) {
     const bool spilled = argc > 1 && strcmp(argv[1], "spilled") == 0;
@@ -310,14 +362,15 @@ int main(int argc, char **argv) {
     every_attribute("own", own);
     accounts("default", def);
     accounts("own", own);
-    access("default", def);
-    access("own", own);
+    accesses("default", def);
+    accesses("own", own);
     thresholds("default", def, !spilled);
     thresholds("own", own, false);
     NEED(cuMemPoolTrimTo, def, 0);
     reuse(own, "reuse, opportunistic", true, false);
     reuse(own, "reuse, not opportunistic", false, false);
     reuse(own, "reuse, not opportunistic, after a synchronise", false, true);
+    legacy(own);
     exports(def);
     a_largest_size();
     current(def, own);
