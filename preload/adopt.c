@@ -113,8 +113,7 @@ static bool agrees(const char *variable) {
 
 enum { TORCH, OTHERS };
 
-bool vp_adopt_bare;
-static bool torch_is_set; /* by us */
+bool vp_adopt_bare, vp_adopt_async;
 
 /* Sets those from one to another. */
 static void adopt(size_t from, size_t to) {
@@ -134,7 +133,7 @@ static void adopt(size_t from, size_t to) {
         }
         if (!value) {
             set(setting, mark, sizeof(mark));
-            torch_is_set |= i == TORCH;
+            vp_adopt_async |= i == TORCH;
         } else if (!strstr(value, setting->agrees)) {
             setting->kept = variable;
         }
@@ -180,7 +179,7 @@ void vp_adopt_report(void) {
 
 void vp_adopt_refused(const char *text) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (torch_is_set && strstr(text, "MallocAsync") &&
+    if (vp_adopt_async && strstr(text, "MallocAsync") &&
         (strstr(text, "not yet support") || strstr(text, "meaningful")) && !atomic_flag_test_and_set(&said))
         vp_log(VP_LOG_WARN, "PyTorch refuses this with backend:cudaMallocAsync, which the library has set. Under "
                             "VPOOL_ADOPT=bare PyTorch keeps its own allocator, with all that it can (docs/pytorch.md)");

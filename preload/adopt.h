@@ -7,6 +7,8 @@
 
 /* Is PyTorch to keep its cache (torch.h)? Its variable is left alone then. */
 extern bool vp_adopt_bare;
+/* Is it to use its other backend, and not by the user's choice? */
+extern bool vp_adopt_async;
 
 /* Sets those that are unset, once. Before the program starts: frameworks read them when they are loaded, which may be
  * before this library begins, and children inherit them. What a parent's adoption set is taken back first

@@ -73,8 +73,7 @@ CUresult cuCtxDetach(CUcontext context) {
 
 /* CUDA leaves what is queued there running, and afterwards nothing tells when that is over: what it still uses must not
  * be given to others. So the end waits, as CUDA lets that of other contexts; but not for good, since the host may have
- * to do something first. A context that still works then stays as long as the process, and the program need not know.
- */
+ * to do something first. A context that still works then stays as long as the process; the program need not know. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     CUcontext context = vp_door_enter() ? of_green(green) : NULL;
     CUresult res = CUDA_SUCCESS;

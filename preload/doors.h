@@ -83,8 +83,7 @@ static inline void vp_door_leave(void) {
 }
 
 /* The runtime makes the primary context of its device current in a thread that has none. Its short ways do not, and so
- * wait until the thread has one. `vp_door_ends` grows whenever a context may have ended: then each thread looks anew.
- */
+ * wait until the thread has one. `vp_door_ends` grows when a context may have ended: then each thread looks anew. */
 extern unsigned vp_door_ends;
 bool vp_door_look_current(void);
 extern _Thread_local unsigned vp_door_current __attribute__((tls_model("initial-exec")));

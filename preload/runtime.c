@@ -7,7 +7,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime.h"
 
+#include <string.h>
+#include "adopt.h"
 #include "callers.h"
+#include "driver/driver.h"
 #include "lookup.h"
 #include "make.h"
 #include "torch.h"
@@ -73,6 +76,20 @@ static bool free_async(void *ptr, CUstream stream) {
     return short_way(res, 0, NULL, 0);
 }
 
+/* What the program is told of a free that failed. PyTorch's other backend throws it out of a destructor, and the
+ * process ends before it has told of the error before; its cache, which it would have without us, asks nobody. Where
+ * nothing works in the context any more, nothing is lost. */
+static cudaError_t failed_free(cudaError_t err, const void *address) {
+    const bool fatal = vp_adopt_async && vp_driver_is_fatal((CUresult)err);
+    const struct link_map *caller = fatal ? vp_object_at(address) : NULL;
+    if (!caller || (!strstr(caller->l_name, "c10_cuda") && !strstr(caller->l_name, "libtorch")))
+        return err;
+    cudaError_t (*forget)(void) = vp_caller_find(address, "cudaGetLastError", NULL, NULL, "libcudart");
+    if (forget)
+        forget();
+    return cudaSuccess;
+}
+
 #define VP_MAKE_ALLOCATES(symbol, like, allocated, something, ...)                                                     \
     cudaError_t symbol(VP_PARAMS(__VA_ARGS__)) {                                                                       \
         const struct vp_runtime *runtime = CALLERS_RUNTIME();                                                          \
@@ -85,7 +102,8 @@ static bool free_async(void *ptr, CUstream stream) {
     cudaError_t symbol(VP_PARAMS(__VA_ARGS__)) {                                                                       \
         if (freed)                                                                                                     \
             return cudaSuccess;                                                                                        \
-        return RUNTIME_REAL(CALLERS_RUNTIME(), symbol)(VP_NAMES(__VA_ARGS__));                                         \
+        cudaError_t err = RUNTIME_REAL(CALLERS_RUNTIME(), symbol)(VP_NAMES(__VA_ARGS__));                              \
+        return __builtin_expect(err == cudaSuccess, true) ? err : failed_free(err, __builtin_return_address(0));       \
     }
 /* The runtime's resolvers of driver functions. One of CUDA 11 takes no `status`, and does not mind it. */
 #define VP_MAKE_RESOLVES(symbol, like, ...)                                                                            \

@@ -26,8 +26,7 @@ DOOR size_t VP_TORCH_ROUND(size_t size);
 DOOR void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserved, uint16_t device);
 
 #define CALLER ((const char *)__builtin_return_address(0))
-/* clang has no address of the caller's stack on aarch64; there the caller's frame pointer, saved first, does as well.
- */
+/* clang has no address of the caller's stack on aarch64; there the caller's frame pointer, saved first, does too. */
 #if defined(__clang__) && defined(__aarch64__)
 #define FRAME (*(const char *const *)__builtin_frame_address(0))
 #else

@@ -28,8 +28,7 @@ bool vp_process_is_stopped(int pid);
 bool vp_process_same(const struct vp_process *a, const struct vp_process *b);
 
 /* Forks that no handler hears of: _Fork(), and clone() by itself. After vp_process_mark() this process is the same
- * until it is a child of a fork, whatever made that (Linux 4.14 on; before it always seems the same). Cost: two loads.
- */
+ * until it is a child of a fork, whatever made that (Linux 4.14 on; before it always seems so). Cost: two loads. */
 void vp_process_mark(void);
 /* A page that the kernel clears in every child that does not share this memory; NULL: not marked yet. */
 extern atomic_int *_Atomic vp_process_page;

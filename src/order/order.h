@@ -22,8 +22,7 @@ static inline void vp_timelines_restore(const struct vp_timelines *ls, int mode)
 }
 
 bool vp_stream_captures(const struct vp_timelines *ls, CUstream stream);
-/* As vp_context_enter(), for a call on a stream of `ctx`, if its handle means a stream of whatever context is current.
- */
+/* As vp_context_enter(), for a call on a stream of `ctx`, if its handle means one of whatever context is current. */
 struct vp_entered vp_stream_enter(const struct vp_timelines *ls, const struct vp_context *ctx, CUstream stream);
 /* Has the legacy stream nothing to do, nor any blocking one? Asked, which holds nothing up. */
 bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx);

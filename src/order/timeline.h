@@ -123,8 +123,7 @@ bool vp_timeline_captures(struct vp_timelines *ls, CUstream stream);
  * wait for each other. */
 void vp_timeline_host_func(struct vp_timelines *ls, struct vp_timeline *timeline);
 /* A capture begins on the stream (which is then counted), or is over. A stream that captures can be given no event, and
- * needs none, if it got one before: drivers without context barriers need it, and others while captures forbid these.
- */
+ * needs none, if it got one before: drivers without context barriers need it, and others while captures forbid it. */
 void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, bool begins);
 /* The timeline of a stream's handle, without asking the driver, or NULL. Of a thread's own it is not to be asked. A
  * stream of a context that is ending may have given its handle to another. Goes through all timelines. */

@@ -29,8 +29,7 @@ enum { SMALL_SHARE = 64 };
 enum { ENDS_FROM = 3 };
 
 /* Handles, and bytes, from which on it is asked first whether the device has all of them. To make what it has and fail
- * then takes long: the driver clears each, and an H200 whose half was free took 0.7 s for every request of all of it.
- */
+ * then takes long: the driver clears each, and an H200 whose half was free took 0.7 s for each request of all of it. */
 enum { ASKED_FROM = 4, ASKED_BYTES = 1 << 30 };
 
 bool vp_fresh_possible(struct vp_pool *pool, size_t bytes, size_t largest) {

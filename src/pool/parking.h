@@ -40,8 +40,7 @@ struct vp_handed {
     struct vp_timeline *timeline; /* that freed it */
 };
 /* As vp_parking_flush(), for a request of a stream: if all that caches give up is one block of the size that it asks
- * for, with an event of its own, that is not freed for good but handed out, for vp_handed_take() or vp_handed_settle().
- */
+ * for, with an event of its own, that is handed out instead of freed, for vp_handed_take() or vp_handed_settle(). */
 void vp_parking_flush_for(struct vp_pool *pool, enum vp_flush what, const struct vp_request *req,
                           struct vp_handed *out);
 /* Makes it the request's, whose stream waits for it if it must: as if it had been freed for good and found again. On

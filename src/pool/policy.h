@@ -1,5 +1,4 @@
-/* A policy: who gets which bytes. It works by the mechanisms of pool.h, place.h and memory/, under the caller's lock.
- */
+/* A policy: who gets which bytes. It works by what pool.h, place.h and memory/ can do, under the caller's lock. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

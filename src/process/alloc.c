@@ -212,8 +212,7 @@ int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
         if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->mem.device || !ctx->sick)) {
             err = vp_fence_add_barrier(&vp_state.timelines, fence, ctx, record);
-            /* It has ended unseen. If another has its handle by now, that is the last of the list, and its turn comes.
-             */
+            /* It has ended unseen. If another has its handle by now, that is the list's last, and its turn comes. */
             if (ctx->lost)
                 vp_context_get(&vp_state.timelines, ctx->handle);
         }

@@ -1,7 +1,6 @@
 /* Bare segments: what the doors call.
  *
- * What is told of a small block under pages that are backed takes no lock of ours: the cache that tells holds its own.
- */
+ * What is told of a small block under pages that are backed takes no lock of ours: the cache holds its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/bare.h"
 

@@ -55,8 +55,7 @@ extern atomic_bool vp_bare_pools;
 /* A block is used from now on, or no more; must be told exactly of every block, by its address and the same size both
  * times. False: no bare segment lies there. `barrier`: streams other than the segment's may still have work on it that
  * the cache does not tell of. `stream` of the use: where it is known, and is another than the segment's, the segment's
- * is unknown from then on. vp_bare_used() must not be the first to learn that there is no memory: see vp_bare_room().
- */
+ * is unknown from then on. vp_bare_used() must not be the first to learn that there is no memory: vp_bare_room(). */
 bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream);
 bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier);
 

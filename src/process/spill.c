@@ -14,8 +14,7 @@
 static const size_t SPILL_ABOVE = 32 << 20;
 
 /* What stays of a full device: for requests that may not be spilled, and for CUDA itself, whose code is loaded lazily,
- * workspaces and local memory. A share of it, and at least so much, but no more of a small one than LEAST_SHARE says.
- */
+ * workspaces and local memory. A share of it, and at least so much, but of a small one no more than LEAST_SHARE. */
 enum { KEPT_SHARE = 128, LEAST_SHARE = 16 };
 static const size_t KEPT_LEAST = 64 << 20;
 

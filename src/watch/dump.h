@@ -81,8 +81,7 @@ size_t vp_dump_largest(const struct vp_dump_device *d);
 /* Takes and writes one, if VPOOL_DUMP has this reason. Not from a signal handler. */
 void vp_dump_make(enum vp_dump_reason reason);
 
-/* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the process's end.
- */
+/* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the end. */
 void vp_dump_ask(void);
 void vp_dump_answer(void);
 /* For that thread: waits until somebody asks (true), or until then; NULL: for as long as it takes. By CLOCK_MONOTONIC.

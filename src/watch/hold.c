@@ -2,8 +2,7 @@
  * driver is reported to leave a process stuck for which there is not enough.
  *
  * Whoever brings it back holds the lock of the user's processes and raises a word in the page of each, so that there is
- * nothing to ask as long as there is nothing to wait for. The lock goes with its holder; the word alone says nothing.
- */
+ * nothing to ask as long as there is nothing to wait for. The lock goes with its holder; the word says nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/watch.h"
 

@@ -28,8 +28,7 @@ struct vp_trace_field {
 #define VP_TRACE_NUMBER(n) ((struct vp_trace_field){.number = (n)})
 #define VP_TRACE_TEXT(t) ((struct vp_trace_field){.text = (t)})
 
-/* With the lock. A text that the line has no room for goes on in lines of its own; only the last one of a record may.
- */
+/* With the lock. A text that the line has no room for goes on in lines of its own; only a record's last one may. */
 void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, struct vp_trace_field c)
     VP_REQUIRES(vp_trace_guard);
 

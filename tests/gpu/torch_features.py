@@ -11,6 +11,7 @@ import copy
 import gc
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -299,6 +300,30 @@ def out_of_memory():
             break
     demand(found > total // 4, "not even a quarter of the device was given")
     return [refused, torch.cuda.memory_allocated() - before]
+
+
+ASSERTED = """
+import sys, torch
+def fails():
+    x, large = torch.ones(1 << 20, device="cuda"), torch.ones(64 << 20, device="cuda")
+    y = x[torch.tensor([1 << 22], device="cuda")] + 1
+    torch.cuda.synchronize()
+try:
+    fails()
+except Exception as error:
+    print("told of", "device-side assert" in str(error))
+fails() if sys.argv[1:] else sys.exit(3)
+"""
+
+
+@feature
+def kernel_error():
+    """An assertion fails in a kernel: its error can be caught and told of, though tensors die. In processes of their own."""
+    caught, thrown = (subprocess.run([sys.executable, "-c", ASSERTED, *more], capture_output=True, text=True)
+                      for more in ([], ["again"]))
+    demand(caught.returncode == 3 and caught.stdout == "told of True\n", f"caught: {caught.returncode} {caught.stdout}")
+    demand(thrown.returncode == 1 and "Traceback" in thrown.stderr, f"thrown: {thrown.returncode}")
+    return [caught.returncode, thrown.returncode]
 
 
 @feature

@@ -356,8 +356,7 @@ bool vp_bare_shrink(struct vp_pool *pool);
 
 /* ---- idle.c ---- */
 
-/* A list of anonymous memory with room for so many entries of that size; what was in it is lost. NULL: there is none.
- */
+/* A list of anonymous memory with room for so many entries of that size; what was in it is lost. NULL: none. */
 void *vp_bare_grow(void *list, size_t *room, size_t least, size_t size);
 /* Lists what is idle, unless that is known. What is listed may be in use again, but is there. False: there is no memory
  * for the lists. */

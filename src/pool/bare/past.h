@@ -2,8 +2,7 @@
  * used.
  *
  * Its clock counts these. Where the last few have come in that order before, all that followed then is expected again.
- * It is known by slot of addresses when each was used, so that of each slot the next use is found, as far as expected.
- */
+ * It is known by slot of addresses when each was used, so that of each slot the next use is found, if expected. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -117,6 +117,7 @@ def doctor_tells_what_was_not_served():
 
 def doctor_tells_of_what_is_ended_from_outside():
     """As by `timeout 60 vpool doctor -- PROGRAM`: the program ends by the signal, and what it did is told."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would the doctor
     for number in signal.SIGTERM, signal.SIGHUP:
         doctor = subprocess.Popen([VPOOL, "doctor", "--sim", GUEST, "open", "alloc=3", "sleep=60"], env=ENV, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -131,6 +131,9 @@ API void setCheckpointPoolState(DeviceIndex device, std::shared_ptr<Checkpoint> 
 API const std::string &backend();
 /* What the other one refuses, with a text that is given, and with one that is put together. */
 API void snapshot();
+/* Its memory; and whether a free of it would throw, out of a destructor. */
+API void *mallocAsync(size_t size);
+API bool freeAsync(void *ptr);
 API void recordHistory();
 
 } // namespace CUDACachingAllocator

@@ -102,6 +102,15 @@ void releasePool(DeviceIndex device, MempoolId id) {
     cache_of(device).releasePool(id);
 }
 
+void *mallocAsync(size_t size) {
+    void *ptr = nullptr;
+    return cudaMallocAsync(&ptr, size, getCurrentCUDAStream().stream()) == cudaSuccess ? ptr : nullptr;
+}
+
+bool freeAsync(void *ptr) {
+    return cudaGetLastError() != cudaSuccess || cudaFreeAsync(ptr, getCurrentCUDAStream().stream()) != cudaSuccess;
+}
+
 std::shared_ptr<Checkpoint> getCheckpointState(DeviceIndex device, MempoolId id) {
     return cache_of(device).checkpoint(id);
 }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest.h"
 
+#include <cuda.h>
 #include <dlfcn.h>
 #include <cstring>
 #include <thread>
@@ -351,6 +352,29 @@ static void the_cache_is_native() {
     CHECK(cache::backend() == "native");
 }
 
+/* The other backend's free throws what it is answered. STANDIN_THROWS: the errors for which it does, in this context, which
+ * fails at all that is asked of it. */
+static void a_free_after_an_error() {
+    auto fail = (void (*)(const char *, long, CUresult))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "vp_sim_fail");
+    const char *throws = getenv("STANDIN_THROWS");
+    CHECK(fail && throws);
+    for (CUresult error : {CUDA_ERROR_ASSERT, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_INVALID_VALUE}) {
+        void *first = cache::mallocAsync(MIB), *second = cache::mallocAsync(MIB), *own;
+        CHECK(first && second && cudaMallocAsync(&own, MIB, nullptr) == cudaSuccess);
+        for (const char *call : {"cuStreamGetId", "cuMemFreeAsync"})
+            fail(call, -1, error);
+        bool thrown = strstr(throws, error == CUDA_ERROR_INVALID_VALUE ? "passing" : "fatal");
+        CHECK(cache::freeAsync(first) == thrown);
+        cudaGetLastError();
+        CHECK(cache::freeAsync(second) == thrown);
+        cudaGetLastError();
+        CHECK(cudaFreeAsync(own, nullptr) == (cudaError_t)error && cudaGetLastError() == (cudaError_t)error); /* the program's */
+        fail(nullptr, 0, CUDA_SUCCESS);
+        for (const char *call : {"cuStreamGetId", "cuMemFreeAsync"})
+            fail(call, 0, CUDA_SUCCESS);
+    }
+}
+
 static void the_cache_hands_over() {
     CHECK(cache::backend() == "cudaMallocAsync");
 }
@@ -504,6 +528,7 @@ const Case order_cases[] = {
     CASE(nothing_is_told),
     CASE(the_cache_is_native),
     CASE(the_cache_hands_over),
+    CASE(a_free_after_an_error),
     CASE(features_are_refused),
     CASE(a_feature_is_refused),
     CASE(other_failures_are_let_be),
