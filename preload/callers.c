@@ -59,6 +59,9 @@ void *vp_caller_find(const void *address, const char *symbol, const void *ours, 
     void *next = vp_real_dlsym(RTLD_NEXT, symbol);
     /* What an object in front of us depends on is in the global order. */
     void *found = !caller ? NULL : is_in_front(caller) ? next : find_in(caller->l_name, symbol);
+    /* Another interposer is behind us: all calls are bound to it, before what the caller depends on. */
+    if (found && next && strncmp(basename(vp_object_at(next)->l_name), library, strlen(library)) != 0)
+        found = next;
     if (!found || found == ours)
         found = handed_out ? handed_out : next;
     if (!found && library && dl_iterate_phdr(match_file_name, &search))
@@ -84,18 +87,17 @@ static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     int version = 0;
     *runtime = no_runtime;
     for (size_t i = 0; handle && i < VP_RUNTIME_COUNT; i++, name += strlen(name) + 1) {
-        void *real = vp_real_dlsym(handle, name);
-        if (!real || real == vp_door_table.runtime[i])
-            real = vp_real_dlsym(RTLD_NEXT, name);
-        if (real)
-            runtime->real[i] = real;
+        void *real = vp_caller_find(malloc_function, name, vp_door_table.runtime[i], NULL, "libcudart");
+        if (!real)
+            continue;
+        runtime->real[i] = real;
+        object = vp_object_at(real);
+        if (vp_object_at(find_in(object->l_name, "cudaRuntimeGetVersion")) != object)
+            memset(vp_door_begins, 0xff, sizeof vp_door_begins); /* another interposer: no short way may pass it by */
     }
     cudaError_t (*get_version)(int *) = handle ? vp_real_dlsym(handle, "cudaRuntimeGetVersion") : NULL;
     if (get_version && get_version(&version) == cudaSuccess)
         runtime->context_is_current = version >= 12000;
-    /* Another interposer behind us, which no short way may pass by. */
-    if (!get_version || vp_object_at(get_version) != object)
-        memset(vp_door_begins, 0xff, sizeof vp_door_begins);
 }
 
 /* The copies of libcudart found so far, the newest first. Without a lock, as a forked child would find that taken: of

@@ -11,9 +11,7 @@
 
 const struct vp_policy *vp_policy_chosen(void) {
     const struct vp_policy *policy = vp_policies[vp_options()->policy];
-    if (vp_options()->policy == VP_POLICY_NATIVE)
-        return NULL;
-    return policy ? policy : &vp_policy_vpool;
+    return vp_options()->policy == VP_POLICY_NATIVE ? NULL : policy ? policy : &vp_policy_vpool;
 }
 
 const char *vp_policy_name(void) {

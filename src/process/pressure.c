@@ -143,9 +143,7 @@ static VP_LOCKED bool borrow(struct vp_relief *relief, size_t wanted) {
     if (!pool)
         return false;
     unsigned held_back = pool->mem.held_back;
-    if (vp_borrow_held_back(pool, &held_back))
-        return true;
-    return vp_borrow(pool, wanted, &relief->borrows);
+    return vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, wanted, &relief->borrows);
 }
 
 bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {

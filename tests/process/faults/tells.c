@@ -21,6 +21,8 @@ __attribute__((visibility("default"))) cudaError_t cudaMalloc(void **block, size
         return cudaErrorUnknown;
     cudaError_t err = real(block, size);
     deep = 0;
+    if (err != cudaSuccess)
+        printf("cudaMalloc: %s\n", cudaGetErrorString(err));
     return err;
 }
 

@@ -148,6 +148,15 @@ def what_is_held_is_accounted_for():
             assert told["addressed_bytes"] == dump["addressed_bytes"] == int(said[-1][2]), (told, dump)
 
 
+def another_interposer_hears_of_the_cache():
+    """Preloaded in front of us or behind, as torch_memory_saver is, or loaded before PyTorch, though that has libcudart for itself."""
+    tells = os.path.join(os.environ["TEST_BUILD"], "tests/process/faults/libtells.so")
+    for choice in "bare", "0":
+        said = [guest(DATA[0], library=pair, VPOOL_ADOPT=choice) for pair in (f"{tells}:{LIBRARY}", f"{LIBRARY}:{tells}")]
+        said += [guest(DATA[0], VPOOL_ADOPT=choice, LOADER_FIRST=tells)]
+        assert said == said[:1] * 3 and "cudaMalloc\n" in said[0] and "cudaFree\n" in said[0] and "back" not in said[0], said
+
+
 def a_refusal_says_whose_it_is():
     said = guest("a_batch_size_is_found")
     assert "asked for by PyTorch's cache" in said and "asked for by cudaMalloc" not in said, said
@@ -189,6 +198,7 @@ elif VERSION == "alone":
 else:
     tests = [told(case) for case in ORDER] + [told("its_own_refusal_is_its_own", **QUIET)]
     tests += [what_is_held_is_accounted_for, a_refusal_says_whose_it_is]
+    tests += [] if BEFORE else [another_interposer_hears_of_the_cache]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
     tests += [served("an_emptied_cache_is_the_devices", VPOOL_SIM="capacity=2G,devices=2")]
     tests += [served("expandable_segments_need_no_room")] + [served(EXPANDS, **QUIET), served(EXPANDS, VPOOL_CHECK="1", **QUIET)]
