@@ -10,7 +10,6 @@
 #include <string.h>
 #include "adopt.h"
 #include "callers.h"
-#include "driver/driver.h"
 #include "lookup.h"
 #include "make.h"
 #include "torch.h"
@@ -77,11 +76,10 @@ static bool free_async(void *ptr, CUstream stream) {
 }
 
 /* What the program is told of a free that failed. PyTorch's other backend throws it out of a destructor, and the
- * process ends before it has told of the error before; its cache, which it would have without us, asks nobody. Where
- * nothing works in the context any more, nothing is lost. */
+ * process ends: after a kernel's error before anybody was told of that, after a capture that failed for memory that
+ * never was. PyTorch's cache, which the program would have without us, asks nobody. */
 static cudaError_t failed_free(cudaError_t err, const void *address) {
-    const bool fatal = vp_adopt_async && vp_driver_is_fatal((CUresult)err);
-    const struct link_map *caller = fatal ? vp_object_at(address) : NULL;
+    const struct link_map *caller = vp_adopt_async ? vp_object_at(address) : NULL;
     if (!caller || (!strstr(caller->l_name, "c10_cuda") && !strstr(caller->l_name, "libtorch")))
         return err;
     cudaError_t (*forget)(void) = vp_caller_find(address, "cudaGetLastError", NULL, NULL, "libcudart");

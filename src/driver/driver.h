@@ -80,19 +80,3 @@ struct vp_driver {
  * name is then in `*missing` (a string constant) if `missing` is not NULL. `drv` is untouched on failure. */
 int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx,
                    const char **missing);
-
-/* After these the driver answers every call in the context with the same error, until it is destroyed. */
-static inline bool vp_driver_is_fatal(CUresult res) {
-    switch (res) {
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED: return true;
-    default: return false;
-    }
-}

@@ -163,6 +163,22 @@ static void lose(struct vp_timelines *ls, struct vp_context *ctx) {
     ls->moves++;
 }
 
+/* After these the driver answers every call in the context with the same error, until it is destroyed. */
+static bool is_fatal(CUresult res) {
+    switch (res) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED: return true;
+    default: return false;
+    }
+}
+
 bool vp_context_died(struct vp_context *ctx, CUresult res) {
     struct vp_timelines *ls = ctx->registry;
     /* Without ids: events are ours alone to destroy. One that is no more went with its context, though another may be
@@ -179,7 +195,7 @@ void vp_context_failed(struct vp_context *ctx, CUresult res) {
     if (vp_context_died(ctx, res))
         return;
     ctx->error = res;
-    ctx->sick |= vp_driver_is_fatal(res);
+    ctx->sick |= is_fatal(res);
 }
 
 struct vp_context *vp_context_lost(struct vp_timelines *ls) {

@@ -316,14 +316,38 @@ fails() if sys.argv[1:] else sys.exit(3)
 """
 
 
+CAPTURE_FAILED = """
+import torch
+x, graph = torch.ones(1 << 20, device="cuda"), torch.cuda.CUDAGraph()
+try:
+    with torch.cuda.graph(graph):
+        y = x * 4
+        y.item()
+except RuntimeError:
+    y = None
+    print("went on", (x * 2).sum().item() == 1 << 21)
+"""
+
+
+def in_a_process(program, *more):
+    return subprocess.run([sys.executable, "-c", program, *more], capture_output=True, text=True)
+
+
 @feature
 def kernel_error():
     """An assertion fails in a kernel: its error can be caught and told of, though tensors die. In processes of their own."""
-    caught, thrown = (subprocess.run([sys.executable, "-c", ASSERTED, *more], capture_output=True, text=True)
-                      for more in ([], ["again"]))
+    caught, thrown = in_a_process(ASSERTED), in_a_process(ASSERTED, "again")
     demand(caught.returncode == 3 and caught.stdout == "told of True\n", f"caught: {caught.returncode} {caught.stdout}")
     demand(thrown.returncode == 1 and "Traceback" in thrown.stderr, f"thrown: {thrown.returncode}")
     return [caught.returncode, thrown.returncode]
+
+
+@feature
+def capture_error():
+    """A capture fails, and its tensors die. In a process of its own."""
+    done = in_a_process(CAPTURE_FAILED)
+    demand(done.returncode == 0 and done.stdout == "went on True\n", f"{done.returncode} {done.stdout}")
+    return done.returncode
 
 
 @feature

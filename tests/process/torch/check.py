@@ -99,12 +99,12 @@ def what_the_other_backend_refuses_has_a_word():
         assert not said, (choice, said)
 
 
-def after_a_fatal_error_a_free_throws_nothing():
+def after_an_error_a_free_throws_nothing():
     """Where the library has chosen the backend; PyTorch's cache would not have asked."""
     for choice in "auto", "async":
-        guest("a_free_after_an_error", VPOOL_ADOPT=choice, STANDIN_THROWS="passing")
+        guest("a_free_after_an_error", VPOOL_ADOPT=choice)
     for choice, setting in ("auto", "backend:cudaMallocAsync"), ("bare", ""), ("0", ""):
-        guest("a_free_after_an_error", VPOOL_ADOPT=choice, STANDIN_THROWS="fatal passing", PYTORCH_CUDA_ALLOC_CONF=setting)
+        guest("a_free_after_an_error", VPOOL_ADOPT=choice, STANDIN_THROWS="1", PYTORCH_CUDA_ALLOC_CONF=setting)
 
 
 def a_setting_of_the_users_is_kept():
@@ -188,7 +188,7 @@ def room():
 
 if sys.argv[2:] == [VERSION, "rules"]:
     tests = [told(case) for case in ORDER] + [served(case) for case in HOARD] + room()
-    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, after_a_fatal_error_a_free_throws_nothing,
+    tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, after_an_error_a_free_throws_nothing,
               served(EXPANDS, **QUIET)]
 elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
@@ -204,7 +204,7 @@ else:
     tests += [served("expandable_segments_need_no_room")] + [served(EXPANDS, **QUIET), served(EXPANDS, VPOOL_CHECK="1", **QUIET)]
     tests += [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
-              what_the_other_backend_refuses_has_a_word, after_a_fatal_error_a_free_throws_nothing,
+              what_the_other_backend_refuses_has_a_word, after_an_error_a_free_throws_nothing,
               a_lock_that_is_released_keeps_memory_to_the_cache]
     tests += [the_choice_falls_where_it_is_linked] if VERSION == "v215" else []
 tap.run(tests)
