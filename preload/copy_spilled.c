@@ -22,8 +22,7 @@ static CUresult copy_range(const struct vp_copy *copy) {
                             : VP_REAL(cuMemcpy)(p->dstDevice, p->srcDevice, p->WidthInBytes);
 }
 
-/* The form of rows takes pitches that the widest one may not; unaligned ones where the call waits, as it does in CUDA.
- */
+/* The form of rows takes pitches that the widest one may not; unaligned ones where the call waits, as in CUDA. */
 static CUresult copy_rows(const struct vp_copy *copy) {
     const CUDA_MEMCPY3D_PEER *p = &copy->p;
     const CUDA_MEMCPY2D rows = {VP_COPY_END(p, src), VP_COPY_END(p, dst), .WidthInBytes = p->WidthInBytes,

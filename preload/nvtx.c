@@ -75,8 +75,7 @@ static const char *narrow(const wchar_t *wide, char name[NAME]) {
     return name;
 }
 
-/* Strings that were registered, and domains: a program makes one for each place in its code. Their handles point here.
- */
+/* Strings that were registered, and domains: a program makes one for each place in its code. Handles point here. */
 enum { REGISTERED = 4096 };
 
 static struct vp_lock registered_lock;

@@ -52,8 +52,7 @@ static _Thread_local struct {
     CUdevice first_device;
 } said __attribute__((tls_model("initial-exec")));
 
-/* Each device begins with a segment that has memory. Only if its block is reported as it should be are the next bare.
- */
+/* The first segment of a device has memory. Only if its block is reported as it should be are the next bare. */
 enum { UNKNOWN, ARMED, NEVER };
 enum { DEVICES = 64, CHANCES = 3 };
 static struct {

@@ -21,8 +21,7 @@ struct vp_program {
     char name[VP_CONFIG_NAMES][VP_CONFIG_NAME];
 };
 
-/* This process's: the name that it was called by, its file's, and under an interpreter the script's. Allocates nothing.
- */
+/* This process's: the name that it was called by, its file's, under an interpreter the script's. Allocates nothing. */
 void vp_program_names(struct vp_program *out);
 
 /* Is a name of the program like the pattern? `*` stands for any letters, `?` for one. */

@@ -3,8 +3,7 @@
  * The library lives in other people's programs: it is silent unless something matters or the user asks, says
  * at most so many lines, keeps errno, allocates nothing, and writes each line with one write(2), so that
  * lines of several threads and processes stay whole. Callable at any time, from a constructor on. On a terminal lines
- * are broken between words, and begin in colour unless NO_COLOR is set. A process that is one of several ranks says so.
- */
+ * are broken between words, and begin in colour unless NO_COLOR is set. One of several ranks says which. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -22,8 +22,7 @@
  *            on, false and true mean the same
  *   STRING   anything; of one without a default, 0, no, off and false are nothing, and yes, on and true are 1,
  *            where that comes first among what is allowed, else wrong
- *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns of it
- */
+ *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns */
 #define VP_OPTIONS(X) \
     X(STRING, config, "VPOOL_CONFIG", "/etc/vpool.conf", "FILE", \
       "A file with options by program name, where the environment says nothing (vpool help config).") \

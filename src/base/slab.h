@@ -1,8 +1,7 @@
 /* Objects of one size, carved from anonymous memory of our own: the host program's malloc is never entered.
  *
  * Memory once taken from the system is kept, and stays readable after an object was freed (type-stable): a reader that
- * holds a stale pointer sees an old object of the same type, never an unmapped page. Not thread-safe; the owner locks.
- */
+ * holds a stale pointer sees an old object of the same type, never an unmapped page. The owner locks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -216,8 +216,7 @@ static int open_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
     return err;
 }
 
-/* Makes chunks anew that nobody may touch as they are: under WSL2 those for RDMA are made and mapped, but not opened.
- */
+/* Makes chunks anew that nobody may touch as they are: under WSL2 those for RDMA are made and mapped, not opened. */
 static bool make_for_less(struct vp_memory *mem, struct vp_chunk **chunks, size_t n) {
     bool made = vp_chunk_ask_less(&mem->prop);
     for (size_t i = 0; made && i < n; i++)

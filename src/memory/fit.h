@@ -23,8 +23,7 @@ struct vp_request {
     bool impatient;     /* no host wait: the last one ran out of time */
     bool pressed;       /* growing failed: late waits are due (also set on the way) */
     bool strict; /* what another stream freed is not taken merely because it was seen over: a wait may be queued for it,
-                    or the program synchronises (vp_fit_synchronized); while there is more memory. Only with a timeline
-                  */
+                    or the program synchronises (vp_fit_synchronized); while there is more. Only with a timeline */
     /* set for a retry */
     struct vp_event *await; /* -EAGAIN: wait for this on the host without the lock, vp_event_put() it, and ask again;
                                NULL: for pending work */
@@ -57,8 +56,7 @@ struct vp_fit vp_fit_pin_less(const struct vp_memory *mem, const struct vp_reque
                               struct vp_fit fit);
 /* Is a live block the last one in its chunks, which are wholly free without it? */
 bool vp_pin_is_last(const struct vp_memory *mem, const struct vp_region *block);
-/* A fit that the host could wait for (see vp_fence_host_waitable); the condition of its first unmet piece in `*fence`.
- */
+/* A fit that the host could wait for (vp_fence_host_waitable); the condition of its first unmet piece in `*fence`. */
 struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, const struct vp_fence **fence);
 /* Asks the timelines what has completed, and refiles the regions that this changes. True if anything did. */
 bool vp_fit_refresh(struct vp_memory *mem);

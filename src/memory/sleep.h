@@ -27,8 +27,7 @@ int vp_sleep_unmap(struct vp_memory *mem);
 /* Releases what is unmapped. What the driver will not release is kept, and taken back by waking. */
 void vp_sleep_release(struct vp_memory *mem);
 /* Makes physical memory for all that sleeps and still has something live, and maps it where it was; chunks side by side
- * under a block that has slept before become one, of `largest` bytes at most. All of it: 0; or none: -ENOMEM or -EIO.
- */
+ * under a block that has slept before become one, of `largest` bytes at most. All: 0; or none: -ENOMEM or -EIO. */
 int vp_sleep_wake(struct vp_memory *mem, size_t largest);
 /* The contents are back, or nothing has left: all that sleeps is awake. It must be mapped. 0 or -ENOMEM. */
 int vp_sleep_end(struct vp_memory *mem);

@@ -50,8 +50,7 @@ struct vp_pool_config {
     const struct vp_stalloc_plan *plan; /* where requests are to lie (stalloc); NULL: nobody has planned */
 };
 
-/* What the pool has learnt of waiting on the host for what other streams have freed: throttle.h. Times in nanoseconds.
- */
+/* What the pool has learnt of waiting on the host for what other streams have freed: throttle.h. Times in ns. */
 struct vp_throttle {
     uint64_t opened;       /* when the pool was */
     uint64_t not_before;   /* no wait until then */

@@ -31,9 +31,7 @@ bool vp_bare_is_crowded(CUdevice dev, size_t size);
 /* Before the cache changes anything for a block of `size` bytes: makes sure that vp_bare_used() of a block of that size
  * will find memory, whatever its address. May wait for work of the device (never for a capture's), for a bounded time.
  * CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY: there is none, refuse the block now; VP_NOT_OURS: the device is not served,
- * or has no place for it, where blocks lie elsewhere, too: before a segment is made for it the second one is to be
- * called.
- */
+ * or has no place for it, where blocks lie elsewhere, too: the second is called before a segment is made for it. */
 CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream);
 CUresult vp_bare_room_locked(CUdevice dev, size_t size, struct vp_bare_stream stream);
 

@@ -134,8 +134,7 @@ static inline VP_ACQUIRES(vp_library_lock) void vp_lock_in_turn(void) {
 }
 
 /* Around driver calls of ours that are made without the lock, never within one another: what the thread meets under
- * them (a tool's callback, which calls CUDA) is passed on, as it is under the lock. Whoever has the lock has this, too.
- */
+ * them (a tool's callback, which calls CUDA) is passed on, as it is under the lock. Who has the lock has this, too. */
 extern struct VP_LOCK_TYPE vp_calls vp_own_calls; /* for the analysis alone: there is none */
 static inline VP_ACQUIRES(vp_own_calls) VP_NOT_ANALYSED void vp_calls_begin(void) {
     assert(!vp_thread.inside);

@@ -21,8 +21,7 @@ struct vp_watch {
     /* The stack of a block that is alive, 0 for none; and the log is told of it, without the lock. */
     uint32_t (*stack_of)(CUdevice device, uint64_t serial);
     void (*tell_stack)(uint32_t stack);
-    /* Without the lock: an allocation failed, on the timeline of that id; 0: cudaMalloc; UINT64_MAX: PyTorch's cache.
-     */
+    /* Without the lock: an allocation failed, on the timeline of that id; 0: cudaMalloc; UINT64_MAX: PyTorch. */
     void (*out_of_memory)(CUdevice device, size_t asked, uint64_t timeline_id);
     /* Without the lock: as vp_lend_borrow(). */
     uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some);

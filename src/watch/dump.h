@@ -84,8 +84,7 @@ void vp_dump_make(enum vp_dump_reason reason);
 /* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the end. */
 void vp_dump_ask(void);
 void vp_dump_answer(void);
-/* For that thread: waits until somebody asks (true), or until then; NULL: for as long as it takes. By CLOCK_MONOTONIC.
- */
+/* For that thread: waits until somebody asks (true), or until then; NULL: as long as it takes. By CLOCK_MONOTONIC. */
 bool vp_dump_wait(const struct timespec *until);
 /* Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then
  * might be the program's own. NULL: there is none any more. */

@@ -24,8 +24,7 @@ struct vp_snap_region {
     uint64_t stream; /* live: that asked for it; free, zombie, retired: that freed it */
     uint32_t stack;  /* live: who asked for it, by number (stack_table.h); 0: not known */
     bool spilled;    /* live: some of it lies in the host's memory */
-    bool fresh; /* free, zombie, retired: nobody has had it yet, or it never waited for anything; `stream` means nothing
-                 */
+    bool fresh; /* free, zombie, retired: nobody has had it, or it never waited for anything; `stream` means nothing */
     uint64_t age;         /* free, zombie, retired: how many blocks have been freed since */
     uint32_t wait, waits; /* free, zombie, retired: its unmet points are so many of vp_snapshot.waits, from `wait` on */
 };

@@ -129,8 +129,7 @@ static const char *find_members(struct interpreter *py) {
 }
 
 /* 3.13 and later begin with a table of offsets for debuggers: a cookie, the version, whether threads are free; then,
- * behind others whose number differs, of a thread's state the size, `prev` (0), `next` (8), `interp` (16), the frame.
- */
+ * behind others whose number differs, of a thread's state the size, `prev` (0), `next` (8), `interp` (16), frame. */
 static const char *ask_runtime(struct interpreter *py, const char *runtime) {
     enum { FREE_THREADED = 2, FIRST = 6, LAST = 64 };
     if (!runtime || memcmp(runtime, "xdebugpy", 8) != 0)

@@ -185,8 +185,7 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
         const CUdeviceptr addr = m->addr;
         stays = clear(pool, m) != 0;
         /* The driver may have failed half way: what is not current any more is no block's. Where it must go it is let
-         * go of once: behind a new barrier each time it would wait for what others have queued since, and so for ever.
-         */
+         * go of once: behind a new barrier each time it would wait for what others have queued since, for ever. */
         m = stays && !bare->short_of ? vp_mapping_at(&pool->mem, addr) : NULL;
         if (m && m == m->chunk->current)
             vp_bare_keep(pool, segment, m);

@@ -247,8 +247,7 @@ bool vp_bare_promised_here(const struct vp_bare *bare);
 /* A cache that sets a pool back to a checkpoint tells of all its blocks that they are used no more, and of those that
  * stay that they are, with the bytes that they have: in one go, on one thread, with its lock held. So what blocks have
  * left is *in doubt*, segment by segment, and stays under its addresses until another thread tells, or asks for room,
- * which takes the cache's lock, too (vp_bare_doubt_anew()), or until that one does something else (vp_bare_proceed()).
- */
+ * which takes the cache's lock, too (vp_bare_doubt_anew()), or until that does something else (vp_bare_proceed()). */
 void vp_bare_doubt_anew(struct vp_bare *bare) __attribute__((cold));
 void vp_bare_proceed(struct vp_bare *bare);
 

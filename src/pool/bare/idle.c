@@ -18,8 +18,7 @@ enum { SPARE_SHARE = 51, SPARE_PAGES = 8 };
  * it is alive, in percent. */
 enum { WASTE_SHARE = 104, NEAR_WASTE_SHARE = 40, NEAR_PERCENT = 98 };
 
-/* Such a share of it is lost before a chunk is replaced that is lost in vain for a part: it reaches beyond the segment.
- */
+/* Such a share of it is lost before a chunk is replaced that is lost in vain for a part: it reaches further. */
 enum { LOSS_SHARE = 30 };
 
 /* Large blocks after which idle chunks are listed anew. */

@@ -1,7 +1,6 @@
 /* Places for blocks whose lifetimes are known: largest first, each as low as it goes. See learn.h.
  *
- * The planner of src/plan does the same and better, with malloc and for minutes; this one is for the end of a program.
- */
+ * The planner of src/plan does the same and better, with malloc and for minutes; this is for the end of a program. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/os_memory.h"

@@ -5,8 +5,7 @@
 #include "pool/learnt/learnt.h"
 
 /* Reads a file. 0; -ENOENT: there is none; else a negative errno, and `why` (of `room` bytes) says what is wrong:
- * -EPERM, it is another user's, or others may write to it; -EPROTO, it is of a newer version; -EINVAL, it is damaged.
- */
+ * -EPERM, it is another user's, or others may write to it; -EPROTO, it is of a newer version; -EINVAL, damaged. */
 int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t room);
 
 /* Writes a file, mode 0600, by way of a temporary one beside it: whoever reads it finds the old one or the new one, and
