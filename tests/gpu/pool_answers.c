@@ -332,7 +332,8 @@ static void legacy(CUmemoryPool pool) {
             NEED(cuMemFreeAsync, take(pool, BLOCK, NULL), stream);
         }
         NEED(cuMemsetD8Async, sign, 1, MIB, b);
-        usleep(50000);
+        for (int i = 0; i < 500 && p_cuStreamQuery(b) == CUDA_ERROR_NOT_READY; i++)
+            usleep(100);
         say("legacy", questions[which], p_cuStreamQuery(b) == CUDA_ERROR_NOT_READY);
         atomic_store(&let_go, true);
         NEED(cuCtxSynchronize);
