@@ -30,8 +30,7 @@ static CUresult queue_plain(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
     return VP_REAL(cuMemcpy3DAsync_v2)(&plain, stream);
 }
 
-/* In a new stream of that context, between two events. What is destroyed here lives on in the driver until it is done.
- */
+/* In a new stream of that context, between two events. What is destroyed here lives on in the driver until done. */
 static CUresult queue_there(const struct vp_copy *copy, CUevent before, CUevent *after) {
     CUstream there;
     CUresult res = VP_REAL(cuStreamCreate)(&there, CU_STREAM_NON_BLOCKING);
@@ -164,6 +163,7 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
 #define VP_MAKE_RANGE(symbol, like, sync, stream, ...)                                                                 \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
+        vp_api_used(stream);                                                                                           \
         if (vp_api_copies_matter() &&                                                                                  \
             translated_range((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c, stream, sync, &res))             \
             return res;                                                                                                \
@@ -202,17 +202,18 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
     return vp_copy_translated(&copy, res);
 }
 
-#define VP_MAKE_AREA(symbol, translated, ...)                                                                          \
+#define VP_MAKE_AREA(symbol, stream, translated, ...)                                                                  \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
+        vp_api_used(stream);                                                                                           \
         if (vp_api_copies_matter() && translated)                                                                      \
             return res;                                                                                                \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 #define VP_MAKE_AREA_2D(symbol, like, sync, stream, ...)                                                               \
-    VP_MAKE_AREA(symbol, translated_2d(a, stream, sync, &res), __VA_ARGS__)
+    VP_MAKE_AREA(symbol, stream, translated_2d(a, stream, sync, &res), __VA_ARGS__)
 #define VP_MAKE_AREA_3D(symbol, like, sync, stream, ...)                                                               \
-    VP_MAKE_AREA(symbol, translated_3d(a, stream, sync, &res), __VA_ARGS__)
+    VP_MAKE_AREA(symbol, stream, translated_3d(a, stream, sync, &res), __VA_ARGS__)
 
 /* ---- a line of an array, which is a row ---- */
 
@@ -227,9 +228,9 @@ static bool translated_line(CUarray array, size_t offset, CUdeviceptr ptr, size_
 }
 
 #define VP_MAKE_FROM_ARRAY(symbol, like, sync, stream, ...)                                                            \
-    VP_MAKE_AREA(symbol, translated_line(b, c, a, d, false, stream, &res), __VA_ARGS__)
+    VP_MAKE_AREA(symbol, stream, translated_line(b, c, a, d, false, stream, &res), __VA_ARGS__)
 #define VP_MAKE_TO_ARRAY(symbol, like, sync, stream, ...)                                                              \
-    VP_MAKE_AREA(symbol, translated_line(a, b, c, d, true, stream, &res), __VA_ARGS__)
+    VP_MAKE_AREA(symbol, stream, translated_line(a, b, c, d, true, stream, &res), __VA_ARGS__)
 
 /* ---- copies that name a context for each end: they need nothing, but are to be known ---- */
 
@@ -247,17 +248,18 @@ static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync
     return vp_copy_translated(&copy, res);
 }
 
-#define VP_MAKE_PEER(symbol, spilled, ...)                                                                             \
+#define VP_MAKE_PEER(symbol, stream, spilled, ...)                                                                     \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
+        vp_api_used(stream);                                                                                           \
         vp_api_copied_between();                                                                                       \
         if (spilled)                                                                                                   \
             return res;                                                                                                \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 #define VP_MAKE_PEER_RANGE(symbol, like, sync, stream, ...)                                                            \
-    VP_MAKE_PEER(symbol, spilled_range(a, c, e, stream, sync, &res), __VA_ARGS__)
+    VP_MAKE_PEER(symbol, stream, spilled_range(a, c, e, stream, sync, &res), __VA_ARGS__)
 #define VP_MAKE_PEER_AREA(symbol, like, sync, stream, ...)                                                             \
-    VP_MAKE_PEER(symbol, spilled_area(a, stream, sync, &res), __VA_ARGS__)
+    VP_MAKE_PEER(symbol, stream, spilled_area(a, stream, sync, &res), __VA_ARGS__)
 
 VP_DOORS_COPY(VP_MAKE)

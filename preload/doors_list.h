@@ -213,6 +213,12 @@
 
 /* Modules and libraries: module.c. They take memory of the device when they are loaded, or lazily, when a function or a
  * variable of theirs is first asked for, or launched: then for its threads, its heap and what it prints, too. */
+#define VP_FILLS(X, bits, type) \
+    VP_AT_ONCE(X, cuMemsetD##bits##_v2, LAUNCHED, CUdeviceptr, type, size_t) \
+    VP_AT_ONCE(X, cuMemsetD2D##bits##_v2, LAUNCHED, CUdeviceptr, size_t, type, size_t, size_t) \
+    VP_QUEUED(X, cuMemsetD##bits##Async, cuMemsetD##bits##Async, d, (LAUNCHED, false), CUdeviceptr, type, size_t, CUstream) \
+    VP_QUEUED(X, cuMemsetD2D##bits##Async, cuMemsetD2D##bits##Async, f, (LAUNCHED, false), CUdeviceptr, size_t, type, \
+      size_t, size_t, CUstream)
 #define VP_SHAPE unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int
 #define VP_DOORS_MODULE(X) \
     X(cuModuleLoad, cuModuleLoad, TRIED, CUmodule *, const char *) \
@@ -235,9 +241,12 @@
     X(cuFuncSetAttribute, cuFuncSetAttribute, TRIED, CUfunction, CUfunction_attribute, int) \
     X(cuKernelGetAttribute, cuKernelGetAttribute, TRIED, int *, CUfunction_attribute, CUkernel, CUdevice) \
     X(cuKernelSetAttribute, cuKernelSetAttribute, TRIED, CUfunction_attribute, int, CUkernel, CUdevice) \
-    VP_ALIKE(X, cuLaunchKernel, cuLaunchKernel, LAUNCHED, CUfunction, VP_SHAPE, CUstream, void **, void **) \
-    VP_ALIKE(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, LAUNCHED, CUfunction, VP_SHAPE, CUstream, void **) \
-    VP_ALIKE(X, cuLaunchKernelEx, cuLaunchKernelEx, LAUNCHED, const CUlaunchConfig *, CUfunction, void **, void **)
+    VP_QUEUED(X, cuLaunchKernel, cuLaunchKernel, i, (LAUNCHED, false), CUfunction, VP_SHAPE, CUstream, void **, void **) \
+    VP_QUEUED(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, i, (LAUNCHED, false), CUfunction, VP_SHAPE, CUstream, \
+      void **) \
+    VP_QUEUED(X, cuLaunchKernelEx, cuLaunchKernelEx, (a ? a->hStream : NULL), (LAUNCHED, false), const CUlaunchConfig *, \
+      CUfunction, void **, void **) \
+    VP_FILLS(X, 8, unsigned char) VP_FILLS(X, 16, unsigned short) VP_FILLS(X, 32, unsigned int)
 
 /* Graphs: graph.c. One that allocates gets its memory when it is made, uploaded or launched: in one piece, before any
  * of it is queued. The stream to upload on is among the parameters of instantiation, and means another by each name. */
@@ -248,7 +257,7 @@
     VP_ALIKE(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
       CUDA_GRAPH_INSTANTIATE_PARAMS *) \
     VP_AND_OWN(X, cuGraphUpload, cuGraphUpload, b, (TRIED), CUgraphExec, CUstream) \
-    VP_AND_OWN(X, cuGraphLaunch, cuGraphLaunch, b, (TRIED), CUgraphExec, CUstream) \
+    VP_AND_OWN(X, cuGraphLaunch, cuGraphLaunch, b, (FIRST, vp_api_used(b)), CUgraphExec, CUstream) \
     X(cuGraphAddHostNode, cuGraphAddHostNode, THEN, vp_api_coupled("a host function in a graph"), CUgraphNode *, \
       CUgraph, const CUgraphNode *, size_t, const CUDA_HOST_NODE_PARAMS *) \
     X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, THEN, vp_api_coupled("a wait for a value in a graph"), \

@@ -58,8 +58,9 @@
 #define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, (void)0, __VA_ARGS__)
 /* Launches are many: nothing is done for one that does not lack memory. */
-#define VP_MAKE_LAUNCHED(symbol, like, ...)                                                                            \
+#define VP_MAKE_LAUNCHED(symbol, like, sync, stream, ...)                                                              \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        vp_api_used(stream);                                                                                           \
         if (__builtin_expect(vp_api_ready(), true)) {                                                                  \
             CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                     \
             if (__builtin_expect(res != CUDA_ERROR_OUT_OF_MEMORY, true))                                               \

@@ -220,6 +220,18 @@ static struct vp_event *point_event(const struct vp_point *p) {
     return NULL;
 }
 
+int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record) {
+    int err = vp_fence_add_free(ls, fence, timeline, record);
+    const struct vp_event *ev = err || !fence->first.waitable ? NULL : point_event(&fence->first);
+    if (ev && !timeline->nonblocking && timeline->stream != CU_STREAM_LEGACY && vp_timelines_join(ls)) {
+        const struct vp_entered entered = vp_stream_enter(ls, timeline->context, timeline->stream);
+        if (!entered.refused)
+            ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
+        vp_context_leave(ls->drv, entered);
+    }
+    return err;
+}
+
 /* May the point hang on a host function? That of another stream will do, if its own stream waits for that one. */
 static bool point_held_up(const struct vp_point *p) {
     const struct vp_timelines *ls = p->timeline->context->registry;

@@ -30,7 +30,8 @@ static __attribute__((noinline, cold)) int begin(struct vp_timelines *ls, CUstre
     timeline->stream = stream ? stream : CU_STREAM_LEGACY;
     timeline->per_thread = stream == CU_STREAM_PER_THREAD;
     timeline->nonblocking = flags & CU_STREAM_NON_BLOCKING;
-    ls->joined |= !timeline->nonblocking && timeline->stream != CU_STREAM_LEGACY;
+    if (!timeline->nonblocking)
+        ls->joins |= timeline->stream == CU_STREAM_LEGACY ? VP_JOINS_LEGACY : VP_JOINS_BLOCKING;
     timeline->number = ++ls->streams_seen;
     struct vp_list *own = timeline->per_thread && ls->of_thread ? ls->of_thread(ls->user) : NULL;
     if (own)

@@ -29,6 +29,7 @@ static inline bool vp_timeline_id_is_barrier(uint64_t id) {
 
 /* What one timeline has waited for lately, so that it need not wait twice. A small cache; a lost entry costs a wait. */
 enum { VP_SEEN = 8 };
+enum { VP_JOINS_LEGACY = 1, VP_JOINS_BLOCKING = 2 };
 
 struct vp_timeline {
     uint64_t id; /* cuStreamGetId + 1: unique in the process; top bit set for a barrier. A stream that was taken for
@@ -84,8 +85,8 @@ struct vp_timelines {
     struct vp_slab timeline_slab, event_slab, context_slab, point_slab;
     atomic_int captures; /* captures that run now: while 0, nothing asks for them */
     _Atomic uint64_t captures_begun;
-    bool barriers;      /* the driver has cuCtxRecordEvent */
-    atomic_bool joined; /* some other stream was seen that waits for the legacy one, and it for that */
+    bool barriers;     /* the driver has cuCtxRecordEvent */
+    atomic_uint joins; /* VP_JOINS_: of the streams that wait for each other */
     uint64_t barriers_made, timelines_made;
     uint32_t streams_seen;
     uint64_t recorded;        /* events recorded so far */
@@ -105,17 +106,16 @@ struct vp_timelines {
     struct vp_list *(*of_thread)(void *user);
 };
 
-/* Is that handle a legacy stream's, for whose commands other streams wait? Without the lock, too. */
-static inline bool vp_timelines_join(const struct vp_timelines *ls, CUstream stream) {
-    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_LEGACY && atomic_load_explicit(&ls->joined, memory_order_relaxed);
+/* Were there both a legacy stream with work, and others that wait for it, and it for them? Without the lock, too. */
+static inline bool vp_timelines_join(const struct vp_timelines *ls) {
+    return atomic_load_explicit(&ls->joins, memory_order_relaxed) == (VP_JOINS_LEGACY | VP_JOINS_BLOCKING);
 }
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv);
 /* Frees our memory; makes no driver call. */
 void vp_timelines_finish(struct vp_timelines *ls);
 
-/* The timeline of a stream handle, as the calling thread means it. -ENODEV: no context; -EBUSY: it captures; -ENOMEM.
- */
+/* The timeline of a stream handle, as the calling thread means it. -ENODEV: no context; -EBUSY: captures; -ENOMEM. */
 int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline **out);
 /* True if the stream captures now. Asks the driver only while captures run. */
 bool vp_timeline_captures(struct vp_timelines *ls, CUstream stream);

@@ -103,7 +103,7 @@ bool vp_parking_free_event(struct vp_stream_cache *cache, CUstream stream, CUdev
     struct vp_fence fence = {0};
     struct vp_evicted oldest;
     unsigned at = vp_stream_cache_knows(cache, stream, addr);
-    if (at == VP_STREAM_CACHE_RECENT || vp_fence_add_free(timelines, &fence, timeline, true))
+    if (at == VP_STREAM_CACHE_RECENT || vp_fence_add_command(timelines, &fence, timeline, true))
         return false;
     /* Two threads may free it at once, which is an error of theirs and none of ours. */
     if (!vp_stream_cache_put_known(cache, at, addr, &fence, out, &oldest)) {

@@ -218,7 +218,7 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
     struct vp_fence fence = {0};
     assert(!block->cache);
     /* The sooner the host has it back; and as CUDA's own, it is a command there. */
-    record |= block->spilled || vp_timelines_join(pool->mem.timelines, timeline->stream);
+    record |= block->spilled || (!timeline->nonblocking && vp_timelines_join(pool->mem.timelines));
     if (block->bare) {
         int err = vp_bare_barrier(pool, &fence);
         if (!err)
@@ -229,7 +229,7 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
         verify(pool);
         return 0;
     }
-    int err = vp_fence_add_free(pool->mem.timelines, &fence, timeline, record);
+    int err = vp_fence_add_command(pool->mem.timelines, &fence, timeline, record);
     if (!err && (block->spilled || !vp_parking_park(pool, block, timeline, &fence)))
         vp_pool_free(pool, block, &fence);
     return err;

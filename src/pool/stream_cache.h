@@ -11,8 +11,7 @@
  *
  * A free that others might wait for records an event, which is dear, and the dearer the more
  * threads do it. A cache that serves one such block after another while nobody else asks for what it holds is *calm*,
- * and parks without one; should somebody ask after all, then for what is parked at that moment a later event must do.
- */
+ * and parks without one; should somebody ask after all, for what is parked at that moment a later event must do. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -54,6 +53,7 @@ struct VP_LOCK_TYPE vp_stream_cache_lock {
  * relaxed, under the lock. */
 struct vp_stream_cache {
     struct vp_stream_cache_lock lock;
+    bool blocking;     /* its stream and the legacy one wait for each other, or it is that one */
     bool listed;       /* on vp_stream_caches.busy; whoever takes it from there, flushes it */
     atomic_uint count; /* of parked */
     uint64_t id;       /* of its timeline; 0: it has none */
@@ -109,8 +109,7 @@ struct vp_evicted {
 };
 
 enum vp_flush {
-    VP_FLUSH_SOME, /* no tiny blocks, and of caches that serve their stream well none at all: those keep 32 MiB together
-                    */
+    VP_FLUSH_SOME, /* no tiny blocks, and of caches that serve their stream well none: those keep 32 MiB together */
     VP_FLUSH_MOST, /* tiny ones too */
     VP_FLUSH_ALL
 };

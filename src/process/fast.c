@@ -87,8 +87,6 @@ bool vp_fast_free(CUdeviceptr ptr, CUstream stream) {
     struct vp_stream_cache *cache = cache_of(shortcut_of(stream), stream);
     if (!cache)
         return false;
-    if (__builtin_expect(vp_timelines_join(&vp_state.timelines, stream), false))
-        return free_with_event(cache, ptr, stream);
     struct vp_stream_cache_block block;
     vp_calls_begin();
     enum vp_stream_cache_answer answer = vp_stream_cache_free(cache, stream, ptr, &block);

@@ -160,6 +160,14 @@ static inline bool vp_api_copies_matter(void) {
     return atomic_load_explicit(&vp_copies_matter, memory_order_relaxed);
 }
 enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src);
+/* Work is queued on that stream: is it the first on the legacy one (0, 1), or on a thread's own (2)? */
+extern atomic_uint vp_defaults_used;
+void vp_api_default_used(CUstream stream) __attribute__((cold));
+static inline void vp_api_used(CUstream stream) {
+    if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD &&
+        !(atomic_load_explicit(&vp_defaults_used, memory_order_relaxed) >> (uintptr_t)stream & 1))
+        vp_api_default_used(stream);
+}
 /* Is an end of a copy spilled? Of no cost while nothing is. */
 bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src);
 /* The same for a node of a graph that runs in `ctx` (NULL: not known). `VP_COPY_BETWEEN`: it is to run in the

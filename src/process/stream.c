@@ -19,6 +19,14 @@ static VP_LOCKED void tidy(void) {
     vp_pools_each(pool) if (pool->mem.moves != vp_state.timelines.moves) vp_memory_refile(&pool->mem);
 }
 
+atomic_uint vp_defaults_used;
+
+void vp_api_default_used(CUstream stream) {
+    const unsigned bit = vp_api_ready() ? 1U << (uintptr_t)stream : 0; /* what is noted before is lost */
+    vp_state.timelines.joins |= stream == CU_STREAM_PER_THREAD ? VP_JOINS_BLOCKING : VP_JOINS_LEGACY;
+    vp_defaults_used |= bit;
+}
+
 void vp_api_stream_created(CUstream stream) {
     struct vp_timeline *timeline;
     if (!vp_enter())

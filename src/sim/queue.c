@@ -236,9 +236,12 @@ static struct sim_op *barrier_over(struct sim_op *barrier, struct sim_context *c
     return barrier;
 }
 
+/* Whoever waits for a blocking stream does not wait for events there that only the legacy one holds up (H200). */
 struct sim_op *sim_barrier_stream(struct sim_stream *stream) {
-    struct sim_op *barrier = sim_op_new(SIM_OP_EVENT);
-    sim_op_depend(barrier, tail(stream));
+    struct sim_op *barrier = sim_op_new(SIM_OP_EVENT), *last = tail(stream);
+    while (stream->kind != SIM_STREAM_LEGACY && last && last->kind == SIM_OP_EVENT && sim_op_open_dep(last))
+        last = TAILQ_PREV(last, sim_op_queue, next);
+    sim_op_depend(barrier, last);
     if (stream->kind == SIM_STREAM_LEGACY) {
         struct sim_stream *other;
         LIST_FOREACH(other, &stream->context->streams, link)

@@ -165,6 +165,37 @@ Test(rules, memory_of_the_legacy_streams_cache_is_ready_for_blocking_streams) {
     legacy_commands(512, "0");
 }
 
+/* A free on a blocking stream comes behind what the legacy one has had before, for whoever waits for that stream: what
+ * is allocated there again is then anybody's. */
+static void behind_the_legacy_stream(size_t size, const char *check) {
+    setenv("VPOOL_CHECK", check, 1);
+    door_open(SIM);
+    CUstream a = door_stream(CU_STREAM_DEFAULT);
+    cu_ok(door_free_async(door_take(512, CU_STREAM_LEGACY), CU_STREAM_LEGACY));
+    for (int i = 0; i < 3; i++) {
+        CUdeviceptr first = door_take(size, a);
+        cu_ok(cuCtxSynchronize());
+        vp_sim_hold(CU_STREAM_LEGACY);
+        cu_ok(cuMemsetD8Async(first, 1, size, CU_STREAM_LEGACY));
+        cu_ok(door_free_async(first, a));
+        CUdeviceptr next = door_take(size, a);
+        cr_assert_eq(next, first, "it is had at once");
+        cr_assert_eq(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+        vp_sim_release(CU_STREAM_LEGACY);
+        cu_ok(cuStreamSynchronize(a));
+        cu_ok(door_free_async(next, a));
+    }
+    door_close();
+}
+
+Test(rules, memory_of_a_blocking_stream_is_ready_behind_the_legacy_one) {
+    behind_the_legacy_stream(SIZE, "1");
+}
+
+Test(rules, memory_of_a_blocking_streams_cache_is_ready_behind_the_legacy_one) {
+    behind_the_legacy_stream(512, "0");
+}
+
 /* ---- which stream ---- */
 
 /* Work of F that cannot run before `held` does, and goes on after F is destroyed. */

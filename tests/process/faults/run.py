@@ -446,6 +446,10 @@ CASES = [
     ("44 two of us, and two devices", same_beside("libvpool-compare.so", "mg", "devices=2")),
     ("45 what is freed while another waits", same("later", "capacity=64M,lazy=100")),
     ("46 threads that lack memory of CUDA's own at once", same("at_once", "capacity=64M")),
+    ("47 what a thread's own stream used, freed on the legacy one", says("implied own", "^byte 2$")),
+    ("47 what the legacy stream used, freed on one that is waited for", says("implied wait", "^byte 2$")),
+    ("47 the same, and it is asked", says("implied query", "^byte 2$")),
+    ("47 the same, after a copy", says("implied copy", "^byte 2$")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 

@@ -1,0 +1,76 @@
+/* What CUDA orders by itself: the legacy stream and those that wait for it. Memory that was freed behind a stream's
+ * work is allocated again, and another's to write.
+ * argv[1]: own: work of a thread's own stream, freed on the legacy one, for another thread's; wait, query: the legacy
+ * stream's, freed on a blocking one that is waited for then, or asked, for one that is not; by a copy: copy */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fault.h"
+
+#include <stdbool.h>
+
+enum { SIZE = 4 << 20, STEPS = 1000 };
+static const struct timespec briefly = {.tv_nsec = 200000000};
+static CUcontext context;
+static CUdeviceptr next;
+static CUstream stream;
+static void (*hold)(CUstream), (*let_go)(CUstream), (*step)(int);
+
+static void *write_there(void *unused) {
+    NEED(cuCtxSetCurrent(context));
+    NEED(cuMemsetD8Async(next, 2, SIZE, stream));
+    step(STEPS);
+    return unused;
+}
+
+static void *release(void *unused) {
+    NEED(cuCtxSetCurrent(context));
+    nanosleep(&briefly, NULL);
+    let_go(CU_STREAM_LEGACY);
+    return unused;
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "own";
+    const bool own = how[0] == 'o', asked = how[0] == 'q';
+    CUstream works = own ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY, frees = CU_STREAM_LEGACY;
+    unsigned char byte = 0;
+    CUdeviceptr first, other;
+    pthread_t thread;
+
+    context = start();
+    *(void **)&hold = sym("vp_sim_hold");
+    *(void **)&let_go = sym("vp_sim_release");
+    *(void **)&step = sym("vp_sim_step");
+    stream = CU_STREAM_PER_THREAD;
+    if (!own) {
+        NEED(cuStreamCreate(&frees, CU_STREAM_DEFAULT));
+        NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    }
+    NEED(cuMemAllocAsync(&other, SIZE, stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream));
+    NEED(cuMemAllocAsync(&first, SIZE, frees));
+    NEED(cuCtxSynchronize());
+    hold(works);
+    if (how[0] == 'c')
+        NEED(cuMemcpyDtoDAsync(first, other, SIZE, works));
+    else
+        NEED(cuMemsetD8Async(first, 1, SIZE, works));
+    NEED(cuMemFreeAsync(first, frees));
+    NEED(cuMemAllocAsync(&next, SIZE, frees));
+    if (!own)
+        NEED(pthread_create(&thread, NULL, release, NULL));
+    if (!own && !asked)
+        NEED(cuStreamSynchronize(frees));
+    while (asked && cuStreamQuery(frees) == CUDA_ERROR_NOT_READY)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (own) {
+        NEED(pthread_create(&thread, NULL, write_there, NULL));
+        NEED(pthread_join(thread, NULL));
+        let_go(works);
+    } else {
+        write_there(NULL);
+        NEED(pthread_join(thread, NULL));
+    }
+    NEED(cuCtxSynchronize());
+    NEED(cuMemcpyDtoH(&byte, next, 1));
+    printf("byte %d\n", byte);
+    return 0;
+}
