@@ -62,10 +62,10 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
 }
 
 /* What nobody uses counts for pools of the program's own as far as these are to keep it and have had it, and else for
- * the default pool: once in all, so that sums of the program's come out. */
+ * the default pool, if it was told what to keep: once in all, so that sums of the program's come out. */
 uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) {
     uint64_t idle = vp_pool_idle(vp_state.pools[dev]), told = 0;
-    bool rest = of;
+    bool rest = of && of->threshold_set;
     const struct vp_mempool *mp;
     vp_list_each(mp, &vp_state.mempools, link) {
         uint64_t its = mp->threshold < mp->had ? mp->threshold : mp->had;
