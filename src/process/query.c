@@ -140,8 +140,8 @@ static bool decompresses(const struct vp_pool *pool, const struct vp_region *r) 
     return r->sync ? !pool->mem.engine || (!r->spilled && pool->mem.prop.allocFlags.usage) : mp && mp->decompresses;
 }
 
-/* To CUDA, spilled memory is the host's. Programs that were told so would touch it there, or take it for pinned. */
-static VP_LOCKED CUresult spilled_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
+/* To CUDA, spilled memory is the host's, and what sleeps is none. Programs that were told so would touch it there. */
+static VP_LOCKED CUresult unknown_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
                                             const struct vp_pool *pool, const struct vp_region *r) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(unsigned *)data = CU_MEMORYTYPE_DEVICE; break;
@@ -187,22 +187,22 @@ static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute,
 
 CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct vp_pool *pool;
-    bool served = false;
     if (!data || !vp_enter())
         return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
-    /* Under no block of its cache a bare segment may have nothing that the driver knows of. */
-    const bool unknown = r && (r->spilled || (r->bare && vp_region_at(&pool->mem, ptr)->state != VP_BACKED));
-    const CUresult spilled = unknown ? spilled_attribute(data, attribute, ptr, pool, r) : VP_NOT_OURS;
+    /* Under no block of its cache a bare segment may have nothing that the driver knows of; what sleeps has nothing. */
+    const bool unknown = r && (r->spilled || vp_memory_sleeps(&pool->mem, ptr) ||
+                               (r->bare && vp_region_at(&pool->mem, ptr)->state != VP_BACKED));
+    CUresult res = unknown ? unknown_attribute(data, attribute, ptr, pool, r) : VP_NOT_OURS;
     /* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
-    if (import)
-        served = described(data, attribute, import->ptr, import->asked, IMPORT_ID_BASE + import->number,
-                           import->context);
-    else if (r && spilled == VP_NOT_OURS)
-        served = block_attribute(data, attribute, pool, r);
+    if (import &&
+        described(data, attribute, import->ptr, import->asked, IMPORT_ID_BASE + import->number, import->context))
+        res = CUDA_SUCCESS;
+    else if (r && res == VP_NOT_OURS && block_attribute(data, attribute, pool, r))
+        res = CUDA_SUCCESS;
     vp_leave();
-    return served ? CUDA_SUCCESS : spilled;
+    return res;
 }
 
 bool vp_sync_memops(const struct vp_context *ctx) {
