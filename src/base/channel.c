@@ -68,7 +68,7 @@ static int try_listen(int fd, const struct vp_channel_name *name) {
 int vp_channel_listen(struct vp_channel_name *name, bool files) {
     if (getrandom(name->id, sizeof name->id, 0) != (ssize_t)sizeof name->id)
         return -EIO;
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = vp_descriptor_above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -errno;
     name->in_file = files;
@@ -82,7 +82,7 @@ int vp_channel_listen(struct vp_channel_name *name, bool files) {
 }
 
 int vp_channel_listen_again(const struct vp_channel_name *name) {
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = vp_descriptor_above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -errno;
     vp_channel_unlink(name);
@@ -99,7 +99,7 @@ void vp_channel_unlink(const struct vp_channel_name *name) {
 int vp_channel_accept(int listener) {
     int fd;
     do
-        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        fd = vp_descriptor_above_standard(accept4(listener, NULL, NULL, SOCK_CLOEXEC));
     while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
     if (fd < 0)
         return -errno;
@@ -110,7 +110,7 @@ int vp_channel_accept(int listener) {
 int vp_channel_connect(const struct vp_channel_name *name) {
     struct sockaddr_un address;
     socklen_t size = address_of(name, &address);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = vp_descriptor_above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -errno;
     be_patient(fd);
@@ -149,7 +149,7 @@ static size_t take_fds(struct msghdr *message, int *fds, size_t most) {
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
             if (came < most)
-                fds[came] = fd;
+                fds[came] = vp_descriptor_above_standard(fd);
             else
                 close(fd);
         }

@@ -44,11 +44,9 @@ int vp_descriptor_above_standard(int fd) {
 
 int vp_descriptor_reopen(struct vp_descriptor *descriptor, const char *path, int flags) {
     struct vp_descriptor again = *descriptor;
-    int fd = open(path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
+    again.fd = vp_descriptor_above_standard(open(path, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (again.fd < 0)
         return -errno;
-    if ((again.fd = vp_descriptor_above_standard(fd)) < 0)
-        return again.fd;
     if (!vp_descriptor_is_ours(&again)) {
         close(again.fd);
         return -ESTALE;

@@ -25,7 +25,7 @@ bool vp_descriptor_is_ours(const struct vp_descriptor *descriptor);
 int vp_descriptor_close(struct vp_descriptor *descriptor);
 
 /* Where the program's standard descriptors are closed, ours must not become one of them: what the program writes there
- * is for nobody. The same under a higher number then, or a negative errno; `fd` may be one already. */
+ * is for nobody. The same under a higher number then, or a negative errno, as in errno; `fd` may be one already. */
 int vp_descriptor_above_standard(int fd);
 
 /* Opens the file anew by its path, which leads to the very same one still: 0, or a negative errno. */

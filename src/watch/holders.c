@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/holders.h"
 
+#include "base/descriptor.h"
 #include "base/os_memory.h"
 #include "watch/marks.h"
 #include "watch/stack_lines.h"
@@ -140,7 +141,7 @@ static void write_answer(const char *page, uint32_t device) {
     char name[96], buffer[4096];
     snprintf(name, sizeof name, "%s" VP_SHARED_STATS_HOLDERS, page);
     unlink(name);
-    int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = vp_descriptor_above_standard(open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (fd < 0)
         return;
     vp_json_init(&j, fd, buffer, sizeof buffer);

@@ -12,6 +12,7 @@
 #include "watch/lend.h"
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "pool/learnt/ahead.h"
 #include "pool/bare/bare.h"
 #include "pool/giving.h"
@@ -219,7 +220,7 @@ static void read_figures(struct giver *g, uint64_t *held) {
 static bool look(int folder, const char *name, int pid, const CUuuid *uuid, struct giver *out) {
     struct stat about;
     struct vp_process now;
-    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int fd = vp_descriptor_above_standard(openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     bool good = fd >= 0 && !fstat(fd, &about) && S_ISREG(about.st_mode) && about.st_uid == geteuid() &&
                 about.st_size >= VP_SHARED_STATS_SIZE;
     struct vp_shared_stats *page = good ? mmap(NULL, VP_SHARED_STATS_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)

@@ -178,3 +178,24 @@ Test(channel, hangs_up_on_another_user) {
     cr_assert(waitpid(child, &status, 0) == child && status == 0);
     close(listener);
 }
+
+/* What the program writes to a closed standard output would go to the other process, and spoil what is asked there. */
+Test(channel, leaves_the_standard_descriptors_alone) {
+    int kept[3], got[1];
+    char byte = 0;
+    size_t n = 1;
+    for (int fd = 0; fd < 3; fd++) {
+        kept[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        close(fd);
+    }
+    struct line line = connected(false);
+    int again = vp_channel_listen_again(&line.name);
+    int err = vp_channel_send(line.client, &byte, 1, &line.client, 1);
+    err = err ? err : vp_channel_receive(line.server, &byte, 1, got, &n);
+    for (int fd = 0; fd < 3; fd++)
+        if (kept[fd] >= 0)
+            dup2(kept[fd], fd);
+    cr_assert(!err && n == 1);
+    cr_expect(line.listener > 2 && line.client > 2 && line.server > 2 && got[0] > 2 && (again < 0 || again > 2));
+    hang_up(&line);
+}
