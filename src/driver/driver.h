@@ -10,8 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, arguments): exported symbols that return a CUresult. The first list holds those without which there is no
- * pool. */
+/* X(name, arguments): exported symbols that return a CUresult. Without those of the first list there is no pool. */
 #define VP_DRIVER_REQUIRED(X)                                                                                          \
     X(cuDeviceGetCount, (int *))                                                                                                                  \
     X(cuDeviceGet, (CUdevice *, int))                                                                                                                  \

@@ -56,8 +56,7 @@ void vp_context_mark(struct vp_timelines *ls, struct vp_context *ctx);
 bool vp_context_works(const struct vp_context *ctx);
 /* The context that vp_context_end() was told of under this handle, the oldest first; NULL if there is none. */
 struct vp_context *vp_context_ending(struct vp_timelines *ls, CUcontext handle);
-/* The driver answered a query or a wait in it with an error: kept in `error`, unless it shows that the context has
- * ended unseen. */
+/* The driver answered a query or a wait in it with an error: kept in `error`, unless it ended unseen, as that shows. */
 void vp_context_failed(struct vp_context *ctx, CUresult res);
 /* It lives on after all. */
 void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx);

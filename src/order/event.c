@@ -54,8 +54,7 @@ static bool event_done(struct vp_timelines *ls, struct vp_event *ev) {
     return res == CUDA_SUCCESS;
 }
 
-/* Asks the timeline's events, oldest first, until one has not completed. Where the oldest has, often all have: the
- * newest tells. */
+/* Asks the timeline's events, oldest first, until one has not completed. Often all have, as the newest tells. */
 bool vp_timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline) {
     uint64_t before = timeline->met, begin = vp_timer_begin(ls);
     bool all = false;

@@ -202,8 +202,8 @@ enum { BARRIER_WORTH = 1 << 20 };
 
 /* Every context that could have touched the bytes: those of the device itself and of all that it was opened to; and of
  * all others once some copy has named a context for each end, which needs no access. One that fails for good has no
- * work left that could; on its own device it is asked all the same, and what it has freed stays behind it until it is
- * destroyed. */
+ * work left that could; on its own device it is asked all the same, and what it has freed stays behind it until its
+ * end. */
 int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
     bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
     uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers;

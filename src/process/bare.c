@@ -63,8 +63,7 @@ static VP_LOCKED struct vp_pool *pool_of(CUdevice dev) {
     return pool && pool->policy == &vp_policy_vpool ? pool : NULL;
 }
 
-/* The timeline of a stream; NULL: not known. A thread's own stream is another one in each thread, and goes by the same
- * handle. */
+/* The timeline of a stream; NULL: not known. A thread's own stream is another in each thread, by the same handle. */
 static VP_LOCKED struct vp_timeline *timeline_of(const struct vp_pool *pool, struct vp_bare_stream stream) {
     struct vp_timeline *timeline;
     if (!stream.known || stream.handle == CU_STREAM_PER_THREAD ||

@@ -135,8 +135,7 @@ int vp_carrier_run(struct vp_carrier *c, const struct vp_span *spans, size_t cou
 
 /* ---- the arena ---- */
 
-/* Huge pages make the first touch several times faster on some machines, and slower on others, which have none left and
- * look for some. */
+/* Huge pages make the first touch several times faster on some machines, and slower on others, which look for some. */
 enum { PROBE = 32 << 20, PROBE_FROM = 1 << 30 };
 
 static uint64_t touch_ns(char *at, int advice) {

@@ -13,8 +13,7 @@
 #include "process/state.h"
 #include "base/channel.h"
 
-/* What stands in the 64 bytes of a CUipcMemHandle. The same for each call on an allocation, and another for each
- * allocation. */
+/* What stands in the 64 bytes of a CUipcMemHandle. One for each allocation, and the same at each call. */
 struct vp_ipc_handle {
     char magic[8];
     struct {

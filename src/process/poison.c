@@ -167,8 +167,7 @@ static bool fill(const struct place *p, const struct vp_region *r, unsigned word
 
 /* ---- looking ---- */
 
-/* One that nobody uses; those of copies that are not over in time are lost. Its memory is its context's, and ends with
- * it. */
+/* One that nobody uses; those of copies that are not over in time are lost. Its memory ends with its context. */
 static struct window {
     uint32_t *words;
     const struct vp_context *ctx;

@@ -92,8 +92,8 @@ bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) {
            (size > idle && !vp_memory_possible(&pool->mem, vp_round_up(size - idle, pool->mem.granularity)));
 }
 
-/* Once nothing older is left, others may have had what came of it. What they have freed meanwhile CUDA's cudaFree would
- * have waited for. */
+/* Once nothing older is left, others may have had what came of it. CUDA's would have waited for what they have freed.
+ */
 static VP_LOCKED bool goes_on(struct vp_pool *pool, size_t size, uint64_t *serial) {
     if (!vp_timelines_waiting(&vp_state.timelines, *serial) && !vp_wait_is_hopeless(pool, size))
         *serial = UINT64_MAX;

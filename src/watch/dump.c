@@ -18,8 +18,8 @@
 #include <unistd.h>
 #include <vpool.h>
 
-/* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock, and guards the
- * rest here. */
+/* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock; guards all
+ * here. */
 struct vp_lock vp_dump_guard;
 static sigset_t before VP_GUARDED_BY(vp_dump_guard);
 static unsigned written VP_GUARDED_BY(vp_dump_guard);

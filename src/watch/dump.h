@@ -90,8 +90,7 @@ bool vp_dump_wait(const struct timespec *until);
  * might be the program's own. NULL: there is none any more. */
 void vp_dump_hear(atomic_uint_least32_t *word);
 
-/* What it is made of. Between a successful lock and its unlock the thread gets no signals; other dumps wait, a second
- * at most. */
+/* What it is made of. Between a successful lock and its unlock the thread gets no signals; others wait up to 1 s. */
 extern struct vp_lock vp_dump_guard, vp_dump_plan_guard;
 bool vp_dump_lock(void) VP_TRIES(vp_dump_guard);
 /* Writes the file or files. What goes wrong is told once. */

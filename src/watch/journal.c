@@ -202,7 +202,7 @@ static int find_file(struct vp_journal *j) {
 }
 
 /* The file reaches as far as the window from `base` on, with room on the disk, and it is mapped. On failure the old
- * window stays. */
+ * stays. */
 static int map_window(struct vp_journal *j, off_t from, off_t base) {
     off_t to = base + (off_t)window_of(j);
     if (!vp_output_fits((uint64_t)to))

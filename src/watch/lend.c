@@ -184,8 +184,7 @@ struct giver {
     int pid;
 };
 
-/* Who did not answer, or gave no more, as the rest lies beside what is live: until when it is left alone with no more
- * idle than that. */
+/* Who did not answer, or gave no more, as the rest lies beside what is live: until when, with no more idle. */
 static struct keeper {
     int pid;
     uint64_t device, idle, until; /* SULKS: whatever the device */

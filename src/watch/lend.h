@@ -15,8 +15,7 @@ void vp_lend_end(void);
 void vp_lend_leave_to_parent(void);
 extern struct vp_lock vp_lend_guard;
 /* Asks others for so many bytes of the device with that UUID; without the library's lock. Returns the bytes that they
- * gave back to the device. With `bytes` 0 nobody is asked. `*some`: whether they have at least `least` idle
- * there. */
+ * gave back to the device. With `bytes` 0 nobody is asked. `*some`: have they at least `least` idle? */
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some);
 /* Asks the process of that page for all that it has idle, on every device, and waits for so long at most; the bytes
  * that it gave back. */

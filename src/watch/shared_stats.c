@@ -198,8 +198,7 @@ void vp_shared_stats_open_device(struct vp_pool *pool) {
     atomic_store(&page->devices, ++devices);
 }
 
-/* Whoever sees one of these stores sees the odd number before it: each is a release, which costs nothing on
- * x86. */
+/* Whoever sees one of these stores sees the odd number before it: each is a release, which is free on x86. */
 static void store(atomic_uint_least64_t *out, uint64_t value) {
     atomic_store_explicit(out, value, memory_order_release);
 }

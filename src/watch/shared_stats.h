@@ -60,8 +60,7 @@ struct vp_shared_stats_figures {
 };
 #undef VP_SHARED_STATS_FIELD
 
-/* One device. `changes` is odd while the figures change; whoever reads them between two equal even values has
- * one moment's. */
+/* One device. `changes` is odd while the figures change; what is read between two equal even values is one moment's. */
 #define VP_SHARED_STATS_FIELD(field, ...) atomic_uint_least64_t field;
 struct vp_shared_stats_device {
     atomic_uint_least64_t changes;

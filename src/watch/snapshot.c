@@ -93,8 +93,7 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
     }
 }
 
-/* Live, free and retired bytes, and what is built so far, lie in the current mapping of their chunk: those that begin
- * in this region. */
+/* Live, free and retired bytes, and what is built so far, lie in their chunk's current mapping: if they begin here. */
 static void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
         const struct vp_mapping *m = vp_space_granule(&pool->mem, r->space, at)->mapping;

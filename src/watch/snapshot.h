@@ -65,8 +65,7 @@ struct vp_snapshot {
 /* The stream of a timeline's id, as told here. */
 uint64_t vp_snapshot_stream(uint64_t timeline_id);
 
-/* Under the library's lock; what caches hold becomes free memory first. No driver call. 0, or -ENOMEM with nothing to
- * finish. */
+/* Under the library's lock; what caches hold becomes free memory first. No driver call. 0, or -ENOMEM: it is empty. */
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) VP_LOCKED;
 void vp_snapshot_finish(struct vp_snapshot *snap);
 

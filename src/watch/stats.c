@@ -310,8 +310,7 @@ static VP_LOCKED void print_alive(void) {
     vp_say_flush(&t);
 }
 
-/* Where the peak was, as far as that is known, and how to look at it; the latter once, and not for each of several
- * ranks. */
+/* Where the peak was, as far as that is known, and how to look at it; the latter once for all ranks. */
 static void print_look(void) {
     char text[512], rank[16];
     const char *trace = vp_options()->trace;
