@@ -91,8 +91,6 @@
     X(cuMemUnmap, cuMemUnmap, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t) \
     X(cuMemSetAccess, cuMemSetAccess, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t, \
       const CUmemAccessDesc *, size_t) \
-    X(cuMemGetAccess, cuMemGetAccess, FIRST, c = vp_api_mapped_address(c, 0), unsigned long long *, \
-      const CUmemLocation *, CUdeviceptr) \
     X(cuMemAddressFree, cuMemAddressFree, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t) \
     X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, THEN, vp_api_tied(VP_TIE_EXPORT), void *, \
       CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) \
@@ -107,6 +105,9 @@
     X(cuPointerGetAttribute, cuPointerGetAttribute, SERVED, asked(vp_api_pointer_attribute(a, b, c), &c), void *, \
       CUpointer_attribute, CUdeviceptr) \
     X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
+    X(cuMemGetAccess, cuMemGetAccess, FIRST, c = vp_api_asked_address(c), unsigned long long *, const CUmemLocation *, CUdeviceptr) \
+    X(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer_v2, FIRST, b = no_host_memory(b), CUdeviceptr *, void *, unsigned) \
+    X(cuMemHostGetFlags, cuMemHostGetFlags, FIRST, b = no_host_memory(b), unsigned *, void *) \
     X(cuPointerSetAttribute, cuPointerSetAttribute, SERVED, \
       (vp_bare_pin(c, 0), asked(vp_api_sync_memops(a, b, c), &c)), const void *, CUpointer_attribute, CUdeviceptr) \
     X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, AROUND, \

@@ -11,6 +11,11 @@ static CUresult asked(CUresult res, CUdeviceptr *ptr) {
     return res;
 }
 
+/* The driver takes whatever is mapped for the host's, too. */
+static void *no_host_memory(void *ptr) {
+    return (void *)vp_api_mapped_address((CUdeviceptr)ptr, 0);
+}
+
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr) {
     bool ours = vp_door_enter();
     CUdeviceptr asked = ours ? vp_api_asked_address(ptr) : ptr;

@@ -72,8 +72,8 @@ struct vp_entered {
     CUresult refused; /* nobody gets in: what is asked of the legacy stream would be asked of another context's */
     bool pushed;
 };
-/* Makes a context current, unless it is; nothing for NULL. All driver calls that need one stand between this and the
- * next. */
+/* Makes a context current, unless it is; nothing for NULL. Driver calls that need one stand between this and the next.
+ */
 struct vp_entered vp_context_enter(const struct vp_driver *drv, CUcontext handle);
 void vp_context_leave(const struct vp_driver *drv, struct vp_entered entered);
 /* Does the driver know no context under its handle (any more)? */

@@ -91,8 +91,8 @@ static bool nameable(struct vp_timelines *ls, const struct vp_timeline *timeline
     return own;
 }
 
-/* Events that a timeline may have pending before it asks whether some are done, unasked: each costs the driver some
- * memory. */
+/* Events that a timeline may have pending before it asks whether some are done, unasked: each costs the driver memory.
+ */
 enum { EVENTS_SPARE = 64 };
 
 /* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next

@@ -54,8 +54,7 @@ void vp_timeline_want_event(struct vp_timelines *ls, struct vp_timeline *timelin
 void vp_timeline_over(struct vp_timeline *timeline);
 /* How many of the timelines that ended a sweep looks at in passing: more than end between two sweeps. */
 enum { VP_SWEPT = 16 };
-/* Looks at so many timelines that are gone, and frees those that no point names. Not while a region is being filed: its
- * index may go. */
+/* Looks at so many timelines that are gone, and frees those that no point names. Not while a region is being filed. */
 void vp_timelines_sweep(struct vp_timelines *ls, size_t most);
 
 /* Is it a barrier one of whose points many events stand for together? */

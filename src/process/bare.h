@@ -58,8 +58,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream);
 bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier);
 
 /* Somebody is to touch [ptr, ptr + size) by ways that we do not see (`size` 0: the whole segment): it is backed, and
- * keeps its memory until the segment is freed. CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY; VP_NOT_OURS: no bare segment
- * lies there. */
+ * keeps its memory until the segment is freed. CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY; VP_NOT_OURS: none lies there. */
 CUresult vp_bare_pin(CUdeviceptr ptr, size_t size);
 
 /* The block that the calling thread was promised room for does not come. */

@@ -35,6 +35,5 @@ struct vp_arena {
 /* At least so many bytes: what is there already, new memory, or a new file of that name (NULL: none), which must not
  * exist. 0, -ENOMEM: the machine, or the group of processes, has not so much; or another errno of the file's. */
 int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file);
-/* Its contents are not wanted any more. A file goes. Memory may be had by the system, and if it is not, by the next
- * take. */
+/* Its contents are not wanted any more. A file goes. Memory may be had by the system, else by the next take. */
 void vp_arena_ease(struct vp_arena *arena);

@@ -22,8 +22,8 @@ VP_NOT_ANALYSED void vp_api_fork_parent(void) {
 }
 
 /* The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used
- * none starts afresh. Nothing here waits or allocates: after _Fork() it runs late, and other threads may have held any
- * lock. */
+ * none starts afresh. Nothing here waits or allocates: after _Fork() it runs late, and others may have held any lock.
+ */
 VP_NOT_ANALYSED /* there is one thread */ void vp_api_fork_child(void) {
     vp_process_mark();
     vp_thread_fork_child();

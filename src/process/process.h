@@ -5,8 +5,7 @@
  * are untouched. All are thread-safe. None may be called before vp_api_open() succeeded, except vp_api_ready(),
  * vp_api_exit() and vp_api_coupled().
  *
- * Streams are handles as the driver knows them: a door of the per-thread kind (_ptsz) passes CU_STREAM_PER_THREAD for
- * 0. */
+ * Streams are handles as the driver knows them: a door of the per-thread kind (_ptsz) passes CU_STREAM_PER_THREAD. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -152,8 +151,7 @@ enum vp_copy_way { VP_COPY_AS_IT_IS, VP_COPY_BETWEEN, VP_COPY_ELSEWHERE, VP_COPY
 struct vp_entered vp_api_context_enter(CUcontext handle);
 void vp_api_context_leave(struct vp_entered entered);
 extern atomic_bool vp_copies_matter;
-/* The program copies by cuMemcpyPeer and its like: told before each. From then on work of any device may touch any
- * memory. */
+/* The program copies by cuMemcpyPeer and its like: told before each. From then on work of any device may touch all. */
 extern atomic_bool vp_copies_between;
 void vp_api_copied_between(void);
 static inline bool vp_api_copies_matter(void) {

@@ -165,8 +165,8 @@ void vp_leave(void) VP_RELEASES(vp_library_lock);
 void vp_step_out(void) VP_RELEASES(vp_library_lock);
 void vp_step_in(void) VP_ACQUIRES(vp_library_lock);
 
-/* Starts a thread of the library's own: it takes no signal of the program's, and ends with the process. 0 or a negative
- * errno. */
+/* Starts a thread of the library's own: it takes none of the program's signals, and ends with the process. 0 or -errno.
+ */
 int vp_thread_start(void *(*run)(void *));
 
 /* For each pool that there is. */
@@ -237,8 +237,7 @@ int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *
 /* ---- borrow.c ---- */
 
 /* Asks the user's other processes for what a request of so many bytes lacks, and waits for a bounded time while one of
- * them has some. `*begin` is 0 at first. True: some came free, and another try is worth it. The lock is let go in
- * between. */
+ * them has some. `*begin` is 0 at first. True: some came free, and another try is worth it. Lets the lock go. */
 bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) VP_LOCKED __attribute__((cold));
 /* Waits while another process is about to be brought back, which needs the devices' memory. True: it has, or memory was
  * refused for that since `*seen` was vp_memory.held_back. The lock is let go in between. */

@@ -388,10 +388,16 @@ SIM_API(SIM_SURE, 4000, cuMemHostUnregister, (void *at), (at)) {
     return CUDA_SUCCESS;
 }
 
+/* What a handle is mapped at is the host's memory to the next two, as an H200 answers, wherever it lies. */
+static bool is_mapped(void *at) {
+    return sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
+}
+
 SIM_API(SIM_SURE, 3020, cuMemHostGetDevicePointer_v2, (CUdeviceptr * out, void *at, unsigned int flags),
         (out, at, flags)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!out || flags || !block || on_device(block->kind))
+    const bool mapped = is_mapped(at);
+    if (!out || flags || (!mapped && (!block || on_device(block->kind))))
         return CUDA_ERROR_INVALID_VALUE;
     *out = (CUdeviceptr)(uintptr_t)at;
     return CUDA_SUCCESS;
@@ -399,8 +405,9 @@ SIM_API(SIM_SURE, 3020, cuMemHostGetDevicePointer_v2, (CUdeviceptr * out, void *
 
 SIM_API(SIM_SURE, 2030, cuMemHostGetFlags, (unsigned int *flags, void *at), (flags, at)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!flags || !block || block->kind != SIM_BLOCK_HOST)
+    const bool mapped = is_mapped(at);
+    if (!flags || (!mapped && (!block || block->kind != SIM_BLOCK_HOST)))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = block->flags;
+    *flags = mapped ? 0 : block->flags;
     return CUDA_SUCCESS;
 }

@@ -386,6 +386,12 @@ SIM_API(SIM_VMM, 10020, cuMemSetAccess, (CUdeviceptr at, size_t size, const CUme
 SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess,
         (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr at), (flags, location, at)) {
     struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
+    const struct sim_block *block = mapping ? NULL : sim_block_find((uintptr_t)at);
+    if (flags && location && block && (block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_POOL) &&
+        location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == block->device) {
+        *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        return CUDA_SUCCESS;
+    }
     if (!flags || !location || !mapping || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
         !sim_device_ok(location->id))
         return CUDA_ERROR_INVALID_VALUE;

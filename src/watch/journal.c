@@ -47,8 +47,7 @@
 enum { PLAIN_STEP = 1 << 20, PACKED_STEP = 256 << 10 };
 
 /* So many bytes of single lines are compressed together. Hidden by one extra field they must leave room in it
- * for an intact page behind what was made ready (49152 + 4096 + 300 < 65535); more compress better, by
- * little. */
+ * for an intact page behind what was made ready (49152 + 4096 + 300 < 65535); more compress little better. */
 enum { SINGLES = 48 << 10 };
 
 enum { PAGE = 4096, HEAD = 12, EXTRA_MOST = 65535, STORED = 5, TRAILER = 8 };

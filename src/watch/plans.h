@@ -33,6 +33,6 @@ void vp_plans_write(void);
 uint64_t vp_plans_key(void);
 /* The file of a key, in a folder that is made if need be; false, with what is wrong. */
 bool vp_plans_path(char *path, size_t room, uint64_t key, const char **why);
-/* Deletes the oldest plans, and what killed processes left behind, until the folder of that file has no more than it
- * should. */
+/* Deletes the oldest plans, and what killed processes left behind, until that file's folder has no more than it should.
+ */
 void vp_plans_tidy(const char *path);

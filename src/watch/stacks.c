@@ -135,8 +135,8 @@ static void add_thread(struct vp_walk *walk) {
     vp_walk_add(walk, frame);
 }
 
-/* With Python's frames behind the native ones: those of `walk`. Not within walk_all(), whose frame would be too large
- * for some stacks. */
+/* With Python's frames behind the native ones: those of `walk`. Not within walk_all(): too large a frame for some
+ * stacks. */
 static __attribute__((noinline)) void put_native_first(struct vp_walk *walk) {
     const struct vp_walk python = *walk;
     walk->count = 0;
