@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define FUNCTIONS(X)                                                                                                   \
-    X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuStreamCreate)                           \
-        X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventRecord) X(cuEventDestroy_v2)                   \
+    X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuStreamCreate)                                     \
+        X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventRecord) X(cuEventDestroy_v2)                                \
             X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemsetD8Async) X(cuMemcpyDtoHAsync_v2) X(cuMemHostAlloc)
 
 #include "found.h"
