@@ -164,10 +164,9 @@ void hold(void) {
     enter(number);
     if (s->behind)
         return;
-    if (run.held || run.capturing)
-        run_dry();
-    else
+    if (!run.held && !run.capturing)
         MUST(cuStreamSynchronize(s->handle));
+    run_dry(); /* events behind the legacy stream, too, for which that does not wait */
     vp_sim_hold(s->handle);
     if (how & 1)
         vp_api_host_function(s->handle);
