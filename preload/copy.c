@@ -163,7 +163,7 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
 #define VP_MAKE_RANGE(symbol, like, sync, stream, ...)                                                                 \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
-        vp_api_used(stream);                                                                                           \
+        VP_WORKS(stream);                                                                                              \
         if (vp_api_copies_matter() &&                                                                                  \
             translated_range((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c, stream, sync, &res))             \
             return res;                                                                                                \
@@ -205,7 +205,7 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
 #define VP_MAKE_AREA(symbol, stream, translated, ...)                                                                  \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
-        vp_api_used(stream);                                                                                           \
+        VP_WORKS(stream);                                                                                              \
         if (vp_api_copies_matter() && translated)                                                                      \
             return res;                                                                                                \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
@@ -251,7 +251,7 @@ static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync
 #define VP_MAKE_PEER(symbol, stream, spilled, ...)                                                                     \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
-        vp_api_used(stream);                                                                                           \
+        VP_WORKS(stream);                                                                                              \
         vp_api_copied_between();                                                                                       \
         if (spilled)                                                                                                   \
             return res;                                                                                                \

@@ -55,7 +55,7 @@ static CUresult copy_ranges(const CUdeviceptr *dsts, const CUdeviceptr *srcs, co
 
 #define VP_MAKE_BATCH(symbol, like, attributes, kinds, failed, stream, ...)                                            \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        vp_api_used(stream);                                                                                           \
+        VP_WORKS(stream);                                                                                              \
         if (vp_api_copies_matter() && ranges_go_apart(a, b, c, d, stream))                                             \
             return copy_ranges(a, b, c, d, reads_at_once(attributes, kinds), failed, stream);                          \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
@@ -68,7 +68,7 @@ static CUstream legacy(CUstream stream) {
 
 #define VP_MAKE_ONE_RANGE(symbol, like, stream, ...)                                                                   \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        vp_api_used(stream);                                                                                           \
+        VP_WORKS(stream);                                                                                              \
         if (d && vp_api_copies_matter() && ranges_go_apart(&a, &b, &c, 1, legacy(stream)))                             \
             return copy_ranges(&a, &b, &c, 1, reads_at_once(d, 1), NULL, legacy(stream));                              \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \

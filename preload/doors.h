@@ -27,6 +27,7 @@ typedef CUresult vp_memcpy_slices_v1(size_t count, struct CUDA_MEMCPY3D_BATCH_OP
                                      unsigned long long flags, CUstream stream);
 typedef CUresult vp_memcpy_slices_v2(size_t count, struct CUDA_MEMCPY3D_BATCH_OP_st *ops, unsigned long long flags,
                                      CUstream stream);
+typedef CUresult vp_mem_prefetch_v1(CUdeviceptr ptr, size_t size, CUdevice device, CUstream stream);
 typedef CUresult vp_get_proc_address_v1(const char *symbol, void **function, int version, cuuint64_t flags);
 
 #define VP_DOOR_DECLARE(symbol, like, ...) __attribute__((visibility("default"))) extern __typeof__(like) symbol;

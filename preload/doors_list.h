@@ -33,7 +33,7 @@
     X(cuMemAlloc_v2, cuMemAlloc_v2, ALLOCATED, VP_PASSED_cuMemAlloc, b, vp_api_alloc(a, b), CUdeviceptr *, size_t) \
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2, ALLOCATED, VP_PASSED_cuMemAllocPitch, c * d, \
       vp_api_alloc_pitch(a, b, c, d, e), CUdeviceptr *, size_t *, size_t, size_t, unsigned int) \
-    X(cuMemFree_v2, cuMemFree_v2, FREED, VP_PASSED_cuMemFree, vp_api_free(a), CUdeviceptr) \
+    X(cuMemFree_v2, cuMemFree_v2, FREED, VP_PASSED_cuMemFree, vp_api_free(a), (void)0, CUdeviceptr) \
     X(cuMemAllocManaged, cuMemAllocManaged, SIZED, VP_HOST_MEMORY, vp_api_managed(*a), CUdeviceptr *, size_t, \
       unsigned int) \
     X(cuMemAllocHost_v2, cuMemAllocHost_v2, SIZED, VP_HOST_MEMORY, (void)0, void **, size_t) \
@@ -53,7 +53,7 @@
     VP_AND_OWN(X, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, d, \
       (ALLOCATED, VP_PASSED_cuMemAllocFromPoolAsync, c ? b : 0, c ? vp_api_alloc_async(a, b, c, d) : VP_NOT_OURS), \
       CUdeviceptr *, size_t, CUmemoryPool, CUstream) \
-    VP_AND_OWN(X, cuMemFreeAsync, cuMemFreeAsync, b, (FREED, VP_PASSED_cuMemFreeAsync, vp_api_free_async(a, b)), \
+    VP_AND_OWN(X, cuMemFreeAsync, cuMemFreeAsync, b, (FREED, VP_PASSED_cuMemFreeAsync, vp_api_free_async(a, b), vp_api_worked(b)), \
       CUdeviceptr, CUstream) \
     X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, THEN, (void)0, CUmemoryPool *, CUdevice) \
     X(cuDeviceGetMemPool, cuDeviceGetMemPool, THEN, (void)0, CUmemoryPool *, CUdevice) \
@@ -162,24 +162,73 @@
       CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void *) \
     VP_AND_OWN(X, cuStreamEndCapture, cuStreamEndCapture, a, (BRACKETED, (void)0, vp_api_capture_ended(a)), CUstream, \
       CUgraph *) \
-    VP_AND_OWN(X, cuStreamWaitValue32, cuStreamWaitValue32_v2, a, (FIRST, waits()), CUstream, CUdeviceptr, cuuint32_t, \
+    VP_AND_OWN(X, cuStreamWaitValue32, cuStreamWaitValue32_v2, a, (AROUND, waits(), vp_api_worked(a)), CUstream, CUdeviceptr, cuuint32_t, \
       unsigned int) \
-    VP_AND_OWN(X, cuStreamWaitValue32_v2, cuStreamWaitValue32_v2, a, (FIRST, waits()), CUstream, CUdeviceptr, \
+    VP_AND_OWN(X, cuStreamWaitValue32_v2, cuStreamWaitValue32_v2, a, (AROUND, waits(), vp_api_worked(a)), CUstream, CUdeviceptr, \
       cuuint32_t, unsigned int) \
-    VP_AND_OWN(X, cuStreamWaitValue64, cuStreamWaitValue64_v2, a, (FIRST, waits()), CUstream, CUdeviceptr, cuuint64_t, \
+    VP_AND_OWN(X, cuStreamWaitValue64, cuStreamWaitValue64_v2, a, (AROUND, waits(), vp_api_worked(a)), CUstream, CUdeviceptr, cuuint64_t, \
       unsigned int) \
-    VP_AND_OWN(X, cuStreamWaitValue64_v2, cuStreamWaitValue64_v2, a, (FIRST, waits()), CUstream, CUdeviceptr, \
+    VP_AND_OWN(X, cuStreamWaitValue64_v2, cuStreamWaitValue64_v2, a, (AROUND, waits(), vp_api_worked(a)), CUstream, CUdeviceptr, \
       cuuint64_t, unsigned int) \
-    VP_AND_OWN(X, cuStreamBatchMemOp, cuStreamBatchMemOp_v2, a, (FIRST, batch(b, c, d)), CUstream, unsigned int, \
+    VP_AND_OWN(X, cuStreamBatchMemOp, cuStreamBatchMemOp_v2, a, (AROUND, batch(b, c, d), vp_api_worked(a)), CUstream, unsigned int, \
       CUstreamBatchMemOpParams *, unsigned int) \
-    VP_AND_OWN(X, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2, a, (FIRST, batch(b, c, d)), CUstream, unsigned int, \
+    VP_AND_OWN(X, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2, a, (AROUND, batch(b, c, d), vp_api_worked(a)), CUstream, unsigned int, \
       CUstreamBatchMemOpParams *, unsigned int) \
-    VP_AND_OWN(X, cuLaunchHostFunc, cuLaunchHostFunc, a, (FIRST, host_function(a)), CUstream, CUhostFn, void *) \
-    VP_AND_OWN(X, cuLaunchHostFunc_v2, cuLaunchHostFunc_v2, a, (FIRST, host_function(a)), CUstream, CUhostFn, void *, \
+    VP_AND_OWN(X, cuLaunchHostFunc, cuLaunchHostFunc, a, (AROUND, host_function(a), vp_api_worked(a)), CUstream, CUhostFn, void *) \
+    VP_AND_OWN(X, cuLaunchHostFunc_v2, cuLaunchHostFunc_v2, a, (AROUND, host_function(a), vp_api_worked(a)), CUstream, CUhostFn, void *, \
       unsigned int) \
-    VP_AND_OWN(X, cuStreamAddCallback, cuStreamAddCallback, a, (FIRST, host_function(a)), CUstream, CUstreamCallback, \
+    VP_AND_OWN(X, cuStreamAddCallback, cuStreamAddCallback, a, (AROUND, host_function(a), vp_api_worked(a)), CUstream, CUstreamCallback, \
       void *, unsigned int) \
     X(cuEventSynchronize, cuEventSynchronize, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUevent)
+
+/* What is queued on streams, but for copies: queue.c. Each is noted, since the legacy stream's rule orders streams by it;
+ * and may want memory of the device, as a kernel does that its first launch loads. */
+#define VP_ON(X, symbol, stream, ...) VP_QUEUED(X, symbol, symbol, stream, (LAUNCHED, false), __VA_ARGS__)
+#define VP_FILLS(X, bits, type) \
+    VP_AT_ONCE(X, cuMemsetD##bits##_v2, LAUNCHED, CUdeviceptr, type, size_t) \
+    VP_AT_ONCE(X, cuMemsetD2D##bits##_v2, LAUNCHED, CUdeviceptr, size_t, type, size_t, size_t) \
+    VP_ON(X, cuMemsetD##bits##Async, d, CUdeviceptr, type, size_t, CUstream) \
+    VP_ON(X, cuMemsetD2D##bits##Async, f, CUdeviceptr, size_t, type, size_t, size_t, CUstream)
+#define VP_WRITES(X, bits) \
+    VP_QUEUED(X, cuStreamWriteValue##bits, cuStreamWriteValue##bits##_v2, a, (LAUNCHED, false), CUstream, CUdeviceptr, \
+      cuuint##bits##_t, unsigned int) \
+    VP_ON(X, cuStreamWriteValue##bits##_v2, a, CUstream, CUdeviceptr, cuuint##bits##_t, unsigned int)
+#define VP_SHAPE unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int
+#define VP_DOORS_QUEUE(X) \
+    VP_ON(X, cuLaunchKernel, i, CUfunction, VP_SHAPE, CUstream, void **, void **) \
+    VP_ON(X, cuLaunchCooperativeKernel, i, CUfunction, VP_SHAPE, CUstream, void **) \
+    VP_ON(X, cuLaunchKernelEx, (a ? a->hStream : NULL), const CUlaunchConfig *, CUfunction, void **, void **) \
+    X(cuLaunchCooperativeKernelMultiDevice, cuLaunchCooperativeKernelMultiDevice, LAUNCHED, false, \
+      (a ? a->hStream : NULL), CUDA_LAUNCH_PARAMS *, unsigned int, unsigned int) \
+    X(cuLaunch, cuLaunch, LAUNCHED, false, CU_STREAM_LEGACY, CUfunction) \
+    X(cuLaunchGrid, cuLaunchGrid, LAUNCHED, false, CU_STREAM_LEGACY, CUfunction, int, int) \
+    X(cuLaunchGridAsync, cuLaunchGridAsync, LAUNCHED, false, d, CUfunction, int, int, CUstream) \
+    VP_FILLS(X, 8, unsigned char) VP_FILLS(X, 16, unsigned short) VP_FILLS(X, 32, unsigned int) \
+    VP_AT_ONCE(X, cuMemcpyAtoH_v2, LAUNCHED, void *, CUarray, size_t, size_t) \
+    VP_AT_ONCE(X, cuMemcpyHtoA_v2, LAUNCHED, CUarray, size_t, const void *, size_t) \
+    VP_AT_ONCE(X, cuMemcpyAtoA_v2, LAUNCHED, CUarray, size_t, CUarray, size_t, size_t) \
+    VP_ON(X, cuMemcpyAtoHAsync_v2, e, void *, CUarray, size_t, size_t, CUstream) \
+    VP_ON(X, cuMemcpyHtoAAsync_v2, e, CUarray, size_t, const void *, size_t, CUstream) \
+    VP_ON(X, cuEventRecord, b, CUevent, CUstream) \
+    VP_ON(X, cuEventRecordWithFlags, b, CUevent, CUstream, unsigned int) \
+    VP_ON(X, cuStreamWaitEvent, a, CUstream, CUevent, unsigned int) \
+    VP_WRITES(X, 32) VP_WRITES(X, 64) \
+    VP_ON(X, cuSignalExternalSemaphoresAsync, d, const CUexternalSemaphore *, \
+      const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *, unsigned int, CUstream) \
+    VP_ON(X, cuWaitExternalSemaphoresAsync, d, const CUexternalSemaphore *, \
+      const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *, unsigned int, CUstream) \
+    VP_ON(X, cuGraphicsMapResources, c, unsigned int, CUgraphicsResource *, CUstream) \
+    VP_ON(X, cuGraphicsUnmapResources, c, unsigned int, CUgraphicsResource *, CUstream) \
+    VP_QUEUED(X, cuMemPrefetchAsync, vp_mem_prefetch_v1, d, (LAUNCHED, false), CUdeviceptr, size_t, CUdevice, CUstream) \
+    VP_ON(X, cuMemPrefetchAsync_v2, e, CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream) \
+    VP_ON(X, cuMemPrefetchBatchAsync, h, CUdeviceptr *, size_t *, size_t, CUmemLocation *, size_t *, size_t, \
+      unsigned long long, CUstream) \
+    VP_ON(X, cuMemDiscardAndPrefetchBatchAsync, h, CUdeviceptr *, size_t *, size_t, CUmemLocation *, size_t *, size_t, \
+      unsigned long long, CUstream) \
+    VP_ON(X, cuMemDiscardBatchAsync, e, CUdeviceptr *, size_t *, size_t, unsigned long long, CUstream) \
+    VP_ON(X, cuMemBatchDecompressAsync, e, CUmemDecompressParams *, size_t, unsigned int, size_t *, CUstream) \
+    VP_ON(X, cuMemMapArrayAsync, c, CUarrayMapInfo *, unsigned int, CUstream) \
+    VP_ON(X, cuStreamAttachMemAsync, a, CUstream, CUdeviceptr, size_t, unsigned int)
 
 /* Contexts, what they set aside, and their peers: context.c. */
 #define VP_DOORS_CONTEXT(X) \
@@ -214,13 +263,6 @@
 
 /* Modules and libraries: module.c. They take memory of the device when they are loaded, or lazily, when a function or a
  * variable of theirs is first asked for, or launched: then for its threads, its heap and what it prints, too. */
-#define VP_FILLS(X, bits, type) \
-    VP_AT_ONCE(X, cuMemsetD##bits##_v2, LAUNCHED, CUdeviceptr, type, size_t) \
-    VP_AT_ONCE(X, cuMemsetD2D##bits##_v2, LAUNCHED, CUdeviceptr, size_t, type, size_t, size_t) \
-    VP_QUEUED(X, cuMemsetD##bits##Async, cuMemsetD##bits##Async, d, (LAUNCHED, false), CUdeviceptr, type, size_t, CUstream) \
-    VP_QUEUED(X, cuMemsetD2D##bits##Async, cuMemsetD2D##bits##Async, f, (LAUNCHED, false), CUdeviceptr, size_t, type, \
-      size_t, size_t, CUstream)
-#define VP_SHAPE unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int
 #define VP_DOORS_MODULE(X) \
     X(cuModuleLoad, cuModuleLoad, TRIED, CUmodule *, const char *) \
     X(cuModuleLoadData, cuModuleLoadData, TRIED, CUmodule *, const void *) \
@@ -241,13 +283,7 @@
     X(cuFuncGetAttribute, cuFuncGetAttribute, TRIED, int *, CUfunction_attribute, CUfunction) \
     X(cuFuncSetAttribute, cuFuncSetAttribute, TRIED, CUfunction, CUfunction_attribute, int) \
     X(cuKernelGetAttribute, cuKernelGetAttribute, TRIED, int *, CUfunction_attribute, CUkernel, CUdevice) \
-    X(cuKernelSetAttribute, cuKernelSetAttribute, TRIED, CUfunction_attribute, int, CUkernel, CUdevice) \
-    VP_QUEUED(X, cuLaunchKernel, cuLaunchKernel, i, (LAUNCHED, false), CUfunction, VP_SHAPE, CUstream, void **, void **) \
-    VP_QUEUED(X, cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, i, (LAUNCHED, false), CUfunction, VP_SHAPE, CUstream, \
-      void **) \
-    VP_QUEUED(X, cuLaunchKernelEx, cuLaunchKernelEx, (a ? a->hStream : NULL), (LAUNCHED, false), const CUlaunchConfig *, \
-      CUfunction, void **, void **) \
-    VP_FILLS(X, 8, unsigned char) VP_FILLS(X, 16, unsigned short) VP_FILLS(X, 32, unsigned int)
+    X(cuKernelSetAttribute, cuKernelSetAttribute, TRIED, CUfunction_attribute, int, CUkernel, CUdevice)
 
 /* Graphs: graph.c. One that allocates gets its memory when it is made, uploaded or launched: in one piece, before any
  * of it is queued. The stream to upload on is among the parameters of instantiation, and means another by each name. */
@@ -258,7 +294,7 @@
     VP_ALIKE(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
       CUDA_GRAPH_INSTANTIATE_PARAMS *) \
     VP_AND_OWN(X, cuGraphUpload, cuGraphUpload, b, (TRIED), CUgraphExec, CUstream) \
-    VP_AND_OWN(X, cuGraphLaunch, cuGraphLaunch, b, (FIRST, vp_api_used(b)), CUgraphExec, CUstream) \
+    VP_AND_OWN(X, cuGraphLaunch, cuGraphLaunch, b, (TRIED_THEN, vp_api_worked(b)), CUgraphExec, CUstream) \
     X(cuGraphAddHostNode, cuGraphAddHostNode, THEN, vp_api_coupled("a host function in a graph"), CUgraphNode *, \
       CUgraph, const CUgraphNode *, size_t, const CUDA_HOST_NODE_PARAMS *) \
     X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, THEN, vp_api_coupled("a wait for a value in a graph"), \
@@ -331,6 +367,7 @@
 
 #define VP_DOORS_DRIVER(X) \
     VP_DOORS_MEMORY(X) VP_DOORS_MEMPOOL(X) VP_DOORS_VMM(X) VP_DOORS_QUERY(X) VP_DOORS_IPC(X) VP_DOORS_STREAM(X) \
+    VP_DOORS_QUEUE(X) \
     VP_DOORS_CONTEXT(X) VP_DOORS_MODULE(X) VP_DOORS_GRAPH(X) VP_DOORS_COPY(X) VP_DOORS_BATCH(X) VP_DOORS_RESOLVER(X)
 
 /* Those that begin in head.S, and go on in C under the name vp_body_... */
@@ -350,9 +387,7 @@
     X(cuStreamGetCtx, cuStreamGetCtx) \
     X(cuCtxPushCurrent_v2, cuCtxPushCurrent_v2) \
     X(cuEventCreate, cuEventCreate) \
-    X(cuEventRecord, cuEventRecord) \
     X(cuEventDestroy_v2, cuEventDestroy_v2) \
-    X(cuStreamWaitEvent, cuStreamWaitEvent) \
     X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
 /* X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these through the dynamic linker

@@ -57,10 +57,16 @@
 #define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, (void)0, __VA_ARGS__)
-/* Launches are many: nothing is done for one that does not lack memory. */
+/* Work is noted when the door is left. */
+static inline void vp_note_work(const CUstream *stream) {
+    vp_api_worked(*stream);
+}
+#define VP_WORKS(stream) __attribute__((cleanup(vp_note_work))) const CUstream works_ = (stream)
+
+/* Launches are many: no more is done for one that does not lack memory. */
 #define VP_MAKE_LAUNCHED(symbol, like, sync, stream, ...)                                                              \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        vp_api_used(stream);                                                                                           \
+        VP_WORKS(stream);                                                                                              \
         if (__builtin_expect(vp_api_ready(), true)) {                                                                  \
             CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                     \
             if (__builtin_expect(res != CUDA_ERROR_OUT_OF_MEMORY, true))                                               \
@@ -86,8 +92,8 @@
         return res;                                                                                                    \
     }
 
-/* Serves an allocation of `size` bytes or a free, or counts it as passed on. What is ours CUDA cannot free: within a
- * door, as from a signal's handler, it is served, too. */
+/* Serves an allocation of `size` bytes or a free, or counts it as passed on, which may have `queued` it. What is ours
+ * CUDA cannot free: within a door, as from a signal's handler, it is served, too. */
 #define VP_MAKE_ALLOCATED(symbol, like, call, size, serves, ...)                                                       \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
@@ -99,7 +105,7 @@
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
-#define VP_MAKE_FREED(symbol, like, call, serves, ...)                                                                 \
+#define VP_MAKE_FREED(symbol, like, call, serves, queued, ...)                                                         \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
         CUresult res = ours || vp_api_ready() ? serves : VP_NOT_OURS;                                                  \
@@ -107,6 +113,7 @@
             res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
             if (ours)                                                                                                  \
                 vp_api_passed(call);                                                                                   \
+            queued;                                                                                                    \
         }                                                                                                              \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \

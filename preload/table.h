@@ -15,6 +15,7 @@
 #undef cuGraphNodeSetParams
 #undef cuGraphInstantiate
 #undef cuIpcOpenMemHandle
+#undef cuMemPrefetchAsync
 #undef cuMemcpy3DBatchAsync
 #undef cuMemcpyBatchAsync
 #undef cuStreamBatchMemOp
@@ -22,6 +23,8 @@
 #undef cuStreamDestroy
 #undef cuStreamWaitValue32
 #undef cuStreamWaitValue64
+#undef cuStreamWriteValue32
+#undef cuStreamWriteValue64
 
 enum vp_door {
 #define VP_DOOR_ENUM(symbol, ...) VP_DOOR_##symbol,

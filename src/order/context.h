@@ -9,6 +9,12 @@
 
 struct vp_timelines;
 
+/* By CUDA's rule what is queued on the legacy stream comes behind all that blocking streams have had, threads' own ones
+ * among them, and the reverse. Here: on which of them work was queued since a free last came behind that by a command.
+ * It is noted after the call that queued it, so that whoever knows of the work finds it noted. */
+enum { VP_WORK_LEGACY = 1, VP_WORK_NAMED = 2, VP_WORK_OWN = 4, VP_WORK_OTHERS = VP_WORK_NAMED | VP_WORK_OWN };
+extern atomic_uint vp_worked;
+
 struct vp_timeline_stats {
     uint64_t records, barriers, queries,
         waits;   /* calls of cuEventRecord, cuCtxRecordEvent, cuEventQuery, cuStreamWaitEvent */

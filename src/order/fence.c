@@ -220,15 +220,31 @@ static struct vp_event *point_event(const struct vp_point *p) {
     return NULL;
 }
 
+/* What is noted from here on has another turn. */
+static unsigned next_turn(struct vp_timelines *ls, bool legacy) {
+    const unsigned others = legacy ? VP_WORK_OTHERS : VP_WORK_LEGACY;
+    if (atomic_load(&vp_worked) & others) {
+        atomic_fetch_add(&ls->turns[legacy], 1); /* first, for those who look without the lock */
+        atomic_fetch_and(&vp_worked, ~others);
+    }
+    return atomic_load_explicit(&ls->turns[legacy], memory_order_relaxed);
+}
+
 int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record) {
-    int err = vp_fence_add_free(ls, fence, timeline, record);
-    const struct vp_event *ev = err || !fence->first.waitable ? NULL : point_event(&fence->first);
-    if (ev && !timeline->nonblocking && timeline->stream != CU_STREAM_LEGACY && vp_timelines_join(ls)) {
+    const bool joins = vp_timeline_joins(ls, timeline), legacy = timeline->stream == CU_STREAM_LEGACY;
+    const unsigned turn = joins ? next_turn(ls, legacy) : 0;
+    int err = vp_fence_add_free(ls, fence, timeline, record || joins);
+    const struct vp_event *ev = err || !joins || !fence->first.waitable ? NULL : point_event(&fence->first);
+    bool done = ev && legacy;
+    if (ev && !legacy) {
         const struct vp_entered entered = vp_stream_enter(ls, timeline->context, timeline->stream);
-        if (!entered.refused)
-            ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
+        done = !entered.refused && !ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
         vp_context_leave(ls->drv, entered);
     }
+    if (done)
+        atomic_store_explicit(&timeline->turn, turn, memory_order_relaxed);
+    if (done && legacy)
+        atomic_fetch_or(&vp_worked, VP_WORK_LEGACY);
     return err;
 }
 

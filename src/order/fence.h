@@ -34,8 +34,9 @@ static inline void vp_fence_pass(struct vp_fence *to, struct vp_fence *from) {
  * free gets its own event; where that is not to be had, or without `record`, a later event must do. Returns 0, or
  * -ENOMEM with nothing changed. */
 int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record);
-/* The same of a free that the calling thread makes on that stream, in an empty fence; with `record` whoever waits for
- * the stream waits for what the legacy one has had before, too, as by CUDA's own: an event alone does not do (H200). */
+/* The same of a free that the calling thread makes on that stream, in an empty fence. Where vp_timeline_joins() it gets
+ * its event, and whoever waits for the stream waits for what the legacy one has had before, too, as by CUDA's own: an
+ * event alone does not do (H200). */
 int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record);
 /* The point of a free that happened on `timeline` earlier, with no event of its own, in an empty fence: none if
  * the timeline's context is gone. */

@@ -40,6 +40,7 @@ struct vp_timeline {
     CUstream stream;
     bool per_thread; /* only its own thread can name it */
     bool nonblocking;
+    atomic_uint turn;      /* of vp_timelines.turns: that a command of ours there came behind last */
     bool gone;             /* the stream was destroyed, or its thread has ended; its events live on */
     bool lost;             /* the stream was destroyed unseen */
     bool open;             /* some point has number `next`: no event covers it yet */
@@ -85,8 +86,9 @@ struct vp_timelines {
     struct vp_slab timeline_slab, event_slab, context_slab, point_slab;
     atomic_int captures; /* captures that run now: while 0, nothing asks for them */
     _Atomic uint64_t captures_begun;
-    bool barriers;     /* the driver has cuCtxRecordEvent */
-    atomic_uint joins; /* VP_JOINS_: of the streams that wait for each other */
+    bool barriers;        /* the driver has cuCtxRecordEvent */
+    atomic_uint joins;    /* VP_JOINS_: of the streams that wait for each other */
+    atomic_uint turns[2]; /* how often a free found work noted on the legacy stream; and on others */
     uint64_t barriers_made, timelines_made;
     uint32_t streams_seen;
     uint64_t recorded;        /* events recorded so far */
@@ -106,9 +108,15 @@ struct vp_timelines {
     struct vp_list *(*of_thread)(void *user);
 };
 
-/* Were there both a legacy stream with work, and others that wait for it, and it for them? Without the lock, too. */
-static inline bool vp_timelines_join(const struct vp_timelines *ls) {
-    return atomic_load_explicit(&ls->joins, memory_order_relaxed) == (VP_JOINS_LEGACY | VP_JOINS_BLOCKING);
+/* Must a free there be a command, as by CUDA's own: have streams that it waits for by the legacy one's rule had work
+ * since the last that was? Without the lock, too. */
+static inline bool vp_timeline_joins(const struct vp_timelines *ls, const struct vp_timeline *timeline) {
+    const bool legacy = timeline->stream == CU_STREAM_LEGACY;
+    return !timeline->nonblocking &&
+           atomic_load_explicit(&ls->joins, memory_order_relaxed) == (VP_JOINS_LEGACY | VP_JOINS_BLOCKING) &&
+           (atomic_load_explicit(&vp_worked, memory_order_acquire) & (legacy ? VP_WORK_OTHERS : VP_WORK_LEGACY) ||
+            atomic_load_explicit(&ls->turns[legacy], memory_order_relaxed) !=
+                atomic_load_explicit(&timeline->turn, memory_order_relaxed));
 }
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv);

@@ -218,7 +218,7 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
     struct vp_fence fence = {0};
     assert(!block->cache);
     /* The sooner the host has it back; and as CUDA's own, it is a command there. */
-    record |= block->spilled || (!timeline->nonblocking && vp_timelines_join(pool->mem.timelines));
+    record |= block->spilled || vp_timeline_joins(pool->mem.timelines, timeline);
     if (block->bare) {
         int err = vp_bare_barrier(pool, &fence);
         if (!err)

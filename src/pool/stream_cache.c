@@ -275,7 +275,7 @@ enum vp_stream_cache_answer vp_stream_cache_free(struct vp_stream_cache *cache, 
         return answer;
     cache_lock(cache);
     if (get(&cache->count) < VP_STREAM_CACHE_PARKED && recent_at(cache, at) == addr) {
-        if ((cache->blocking && vp_timelines_join(cache->all->timelines)) ||
+        if (vp_timeline_joins(cache->all->timelines, cache->timeline) ||
             (cache->recent[at].event && get(&cache->calm) < CALM &&
              atomic_load_explicit(&cache->all->several, memory_order_relaxed))) {
             answer = VP_STREAM_CACHE_EVENT;
@@ -322,7 +322,6 @@ struct vp_stream_cache *vp_stream_cache_open(struct vp_stream_caches *all, struc
     cache_lock(cache);
     cache->id = timeline->id;
     cache->timeline = timeline;
-    cache->blocking = !timeline->nonblocking;
     atomic_store_explicit(&cache->number, timeline->number, memory_order_relaxed);
     cache_unlock(cache);
     return cache;

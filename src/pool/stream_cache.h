@@ -53,7 +53,6 @@ struct VP_LOCK_TYPE vp_stream_cache_lock {
  * relaxed, under the lock. */
 struct vp_stream_cache {
     struct vp_stream_cache_lock lock;
-    bool blocking;     /* its stream and the legacy one wait for each other, or it is that one */
     bool listed;       /* on vp_stream_caches.busy; whoever takes it from there, flushes it */
     atomic_uint count; /* of parked */
     uint64_t id;       /* of its timeline; 0: it has none */

@@ -158,13 +158,14 @@ static inline bool vp_api_copies_matter(void) {
     return atomic_load_explicit(&vp_copies_matter, memory_order_relaxed);
 }
 enum vp_copy_way vp_api_copy_way(CUstream stream, struct vp_copy_end *dst, struct vp_copy_end *src);
-/* Work is queued on that stream: is it the first on the legacy one (0, 1), or on a thread's own (2)? */
-extern atomic_uint vp_defaults_used;
-void vp_api_default_used(CUstream stream) __attribute__((cold));
-static inline void vp_api_used(CUstream stream) {
-    if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD &&
-        !(atomic_load_explicit(&vp_defaults_used, memory_order_relaxed) >> (uintptr_t)stream & 1))
-        vp_api_default_used(stream);
+/* Work was queued on that stream, in whatever way: told after the call of CUDA's. */
+void vp_api_note_work(unsigned kind) __attribute__((cold));
+static inline void vp_api_worked(CUstream stream) {
+    const unsigned kind = stream == CU_STREAM_PER_THREAD                     ? VP_WORK_OWN
+                          : (uintptr_t)stream <= (uintptr_t)CU_STREAM_LEGACY ? VP_WORK_LEGACY
+                                                                             : VP_WORK_NAMED;
+    if (!(atomic_load_explicit(&vp_worked, memory_order_acquire) & kind))
+        vp_api_note_work(kind);
 }
 /* Is an end of a copy spilled? Of no cost while nothing is. */
 bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src);

@@ -19,12 +19,12 @@ static VP_LOCKED void tidy(void) {
     vp_pools_each(pool) if (pool->mem.moves != vp_state.timelines.moves) vp_memory_refile(&pool->mem);
 }
 
-atomic_uint vp_defaults_used;
-
-void vp_api_default_used(CUstream stream) {
-    const unsigned bit = vp_api_ready() ? 1U << (uintptr_t)stream : 0; /* what is noted before is lost */
-    vp_state.timelines.joins |= stream == CU_STREAM_PER_THREAD ? VP_JOINS_BLOCKING : VP_JOINS_LEGACY;
-    vp_defaults_used |= bit;
+void vp_api_note_work(unsigned kind) {
+    if (!vp_api_ready())
+        return;
+    if (kind != VP_WORK_NAMED)
+        vp_state.timelines.joins |= kind == VP_WORK_OWN ? VP_JOINS_BLOCKING : VP_JOINS_LEGACY;
+    vp_worked |= kind;
 }
 
 void vp_api_stream_created(CUstream stream) {

@@ -243,8 +243,14 @@ CUresult door_synchronize(void) {
     return res;
 }
 
+CUresult door_queued(CUresult res, CUstream stream) {
+    if (doors_direct)
+        vp_api_worked(stream);
+    return res;
+}
+
 CUresult door_host_function(CUstream stream, CUhostFn function, void *arg) {
-    CUresult res = cuLaunchHostFunc(stream, function, arg);
+    CUresult res = door_queued(cuLaunchHostFunc(stream, function, arg), stream);
     if (doors_direct && !res)
         vp_api_host_function(stream);
     return res;
@@ -347,6 +353,6 @@ CUresult door_enable_peer(CUcontext peer) {
 CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
     struct vp_copy_end to = {.ptr = dst}, from = {.ptr = src};
     if (doors_direct && vp_api_copies_matter() && vp_api_copy_way(stream, &to, &from) == VP_COPY_BETWEEN)
-        return cuMemcpyPeerAsync(dst, to.context, src, from.context, bytes, stream);
+        return door_queued(cuMemcpyPeerAsync(dst, to.context, src, from.context, bytes, stream), stream);
     return cuMemcpyAsync(dst, src, bytes, stream); /* what is spilled is no device memory to the driver */
 }

@@ -76,3 +76,17 @@ CUresult door_green_stream(CUstream *stream, CUgreenCtx green);
 CUresult door_enable_peer(CUcontext peer);
 /* Between any two devices; in the stream. */
 CUresult door_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
+
+/* What queues work tells of it. */
+CUresult door_queued(CUresult res, CUstream stream);
+#define DOOR_QUEUES(call, stream, ...)                                                                                 \
+    ({                                                                                                                 \
+        CUstream on_ = (stream);                                                                                       \
+        door_queued(call(__VA_ARGS__, on_), on_);                                                                      \
+    })
+#define cuMemsetD8Async(at, byte, n, stream) DOOR_QUEUES(cuMemsetD8Async, stream, at, byte, n)
+#define cuMemsetD32Async(at, word, n, stream) DOOR_QUEUES(cuMemsetD32Async, stream, at, word, n)
+#define cuMemcpyAsync(dst, src, n, stream) DOOR_QUEUES(cuMemcpyAsync, stream, dst, src, n)
+#define cuGraphLaunch(exec, stream) DOOR_QUEUES(cuGraphLaunch, stream, exec)
+#define cuEventRecord(event, stream) DOOR_QUEUES(cuEventRecord, stream, event)
+#define cuStreamWaitEvent(stream, event, flags) door_queued(cuStreamWaitEvent(stream, event, flags), stream)

@@ -196,6 +196,55 @@ Test(rules, memory_of_a_blocking_streams_cache_is_ready_behind_the_legacy_one) {
     behind_the_legacy_stream(512, "0");
 }
 
+/* A free on the legacy stream is a command that frees on blocking streams come behind in their turn, and by it what
+ * other blocking streams have had. */
+Test(rules, a_free_on_the_legacy_stream_passes_on_what_it_comes_behind) {
+    door_open(SIM);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr work = door_take(512, a);
+    cu_ok(cuMemsetD8Async(work, 1, 512, CU_STREAM_LEGACY));
+    for (int i = 0; i < 3; i++) {
+        CUdeviceptr one = door_take(512, CU_STREAM_LEGACY), two = door_take(512, b);
+        cu_ok(cuCtxSynchronize());
+        vp_sim_hold(a);
+        cu_ok(cuMemsetD8Async(work, 1, 512, a));
+        cu_ok(door_free_async(one, CU_STREAM_LEGACY));
+        cu_ok(door_free_async(two, b));
+        cr_assert_eq(cuStreamQuery(b), CUDA_ERROR_NOT_READY);
+        vp_sim_release(a);
+        cu_ok(cuStreamSynchronize(b));
+    }
+    door_close();
+}
+
+/* Once a free was a command, no other need be, until the streams that it is to come behind have had work again. */
+static void one_command(CUstream freed_on, CUstream works) {
+    const unsigned frees = 20;
+    CUdeviceptr work = door_take(512, works);
+    for (int i = 0; i < 3; i++) {
+        const uint64_t before = vp_timelines_stats(&vp_state.timelines, 0).records;
+        cu_ok(cuMemsetD8Async(work, 1, 512, works));
+        for (unsigned n = 0; n < frees; n++) {
+            CUdeviceptr block = door_take(512, freed_on);
+            cu_ok(cuMemsetD8Async(block, 2, 512, freed_on));
+            cu_ok(door_free_async(block, freed_on));
+        }
+        const uint64_t commands = vp_timelines_stats(&vp_state.timelines, 0).records - before;
+        cr_assert(commands >= 1 && commands <= 2, "%u", (unsigned)commands);
+    }
+    cu_ok(cuCtxSynchronize());
+    cu_ok(door_free_async(work, works));
+}
+
+Test(rules, frees_are_commands_only_behind_new_work) {
+    door_open(SIM);
+    CUstream a = door_stream(CU_STREAM_DEFAULT);
+    one_command(a, CU_STREAM_LEGACY);
+    one_command(CU_STREAM_LEGACY, a);
+    one_command(CU_STREAM_PER_THREAD, CU_STREAM_LEGACY);
+    door_close();
+}
+
 /* ---- which stream ---- */
 
 /* Work of F that cannot run before `held` does, and goes on after F is destroyed. */
