@@ -341,8 +341,7 @@
     VP_QUEUED(X, cuMemcpyPeerAsync, cuMemcpyPeerAsync, f, (PEER_RANGE, false), CUdeviceptr, CUcontext, CUdeviceptr, \
       CUcontext, size_t, CUstream) \
     VP_AT_ONCE(X, cuMemcpy3DPeer, PEER_AREA, const CUDA_MEMCPY3D_PEER *) \
-    VP_QUEUED(X, cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, b, (PEER_AREA, false), const CUDA_MEMCPY3D_PEER *, \
-      CUstream)
+    VP_QUEUED(X, cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, b, (PEER_AREA, false), const CUDA_MEMCPY3D_PEER *, CUstream)
 
 /* Copies with attributes, alone and many at once, which go one by one where some have to go another way: copy_batch.c. */
 #define VP_DOORS_BATCH(X) \

@@ -1,7 +1,7 @@
 /* What CUDA orders by itself: the legacy stream and those that wait for it. Memory that was freed behind a stream's
  * work is allocated again, and another's to write.
  * argv[1]: own: work of a thread's own stream, freed on the legacy one, for another thread's; wait, query: the legacy
- * stream's, freed on a blocking one that is waited for then, or asked, for one that is not; by a copy: copy */
+ * stream's, freed on a blocking one that is waited for then, or asked, for one that is not; by a copy: copy, slices */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
@@ -28,6 +28,18 @@ static void *release(void *unused) {
     return unused;
 }
 
+static void copy_slices(CUdeviceptr to, CUdeviceptr from) {
+    CUresult (*copy)(CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream);
+    CUDA_MEMCPY3D_BATCH_OP op = {
+        .src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = from},
+        .dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER, .op.ptr.ptr = to},
+        .srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+        .extent = {.width = SIZE, .height = 1, .depth = 1},
+    };
+    *(void **)&copy = sym("cuMemcpy3DWithAttributesAsync");
+    NEED(copy(&op, 0, CU_STREAM_LEGACY));
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "own";
     const bool own = how[0] == 'o', asked = how[0] == 'q';
@@ -51,6 +63,8 @@ int main(int argc, char **argv) {
     hold(works);
     if (how[0] == 'c')
         NEED(cuMemcpyDtoDAsync(first, other, SIZE, works));
+    else if (how[0] == 's')
+        copy_slices(first, other);
     else
         NEED(cuMemsetD8Async(first, 1, SIZE, works));
     NEED(cuMemFreeAsync(first, frees));

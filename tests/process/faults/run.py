@@ -450,6 +450,7 @@ CASES = [
     ("47 what the legacy stream used, freed on one that is waited for", says("implied wait", "^byte 2$")),
     ("47 the same, and it is asked", says("implied query", "^byte 2$")),
     ("47 the same, after a copy", says("implied copy", "^byte 2$")),
+    ("47 the same, after a copy of slices", says("implied slices", "^byte 2$", sim="driver=13020")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
