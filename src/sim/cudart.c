@@ -81,7 +81,7 @@ CUresult rt_primary(const struct rt_driver *driver, int device, CUcontext *conte
     /* One reference a device is enough, for as long as the context lives. */
     if (active && __atomic_exchange_n(&retained[device % MAX_DEVICES], true, __ATOMIC_SEQ_CST))
         driver->cuDevicePrimaryCtxRelease(device);
-    retained[device % MAX_DEVICES] = true;
+    __atomic_store_n(&retained[device % MAX_DEVICES], true, __ATOMIC_SEQ_CST);
     return CUDA_SUCCESS;
 }
 
