@@ -120,6 +120,17 @@ RT_CALL(cudaMemPoolSetAccess, (cudaMemPool_t pool, const struct cudaMemAccessDes
 RT_CALL(cudaMemPoolGetAccess, (enum cudaMemAccessFlags * flags, cudaMemPool_t pool, struct cudaMemLocation *location),
         d->cuMemPoolGetAccess((CUmemAccess_flags *)flags, pool, (CUmemLocation *)location))
 
+RT_CALL(cudaMemPoolExportToShareableHandle,
+        (void *out, cudaMemPool_t pool, enum cudaMemAllocationHandleType type, unsigned int flags),
+        d->cuMemPoolExportToShareableHandle(out, pool, (CUmemAllocationHandleType)type, flags))
+RT_CALL(cudaMemPoolImportFromShareableHandle,
+        (cudaMemPool_t * pool, void *handle, enum cudaMemAllocationHandleType type, unsigned int flags),
+        d->cuMemPoolImportFromShareableHandle(pool, handle, (CUmemAllocationHandleType)type, flags))
+RT_CALL(cudaMemPoolExportPointer, (struct cudaMemPoolPtrExportData * out, void *at),
+        d->cuMemPoolExportPointer((CUmemPoolPtrExportData *)out, DEVICE(at)))
+RT_CALL(cudaMemPoolImportPointer, (void **out, cudaMemPool_t pool, struct cudaMemPoolPtrExportData *data),
+        d->cuMemPoolImportPointer((CUdeviceptr *)out, pool, (CUmemPoolPtrExportData *)data))
+
 /* ---- copies and memsets: unified addressing makes the kind redundant ---- */
 
 static CUresult copy_2d(const struct rt_driver *d, void *dst, size_t dst_pitch, const void *src, size_t src_pitch,

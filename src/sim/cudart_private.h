@@ -14,16 +14,16 @@
 #define RT_DRIVER_FUNCTIONS(X)                                                                                         \
     X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGet) X(cuDeviceGetCount)                             \
         X(cuDeviceGetName) X(cuDeviceTotalMem) X(cuDeviceGetAttribute) X(cuDeviceGetUuid) X(cuDeviceGetPCIBusId) X(cuDeviceCanAccessPeer) X(cuDeviceGetP2PAttribute) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                            \
-            X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxGetState) X(cuCtxGetCurrent) X(cuCtxSetCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuCtxGetStreamPriorityRange) X(cuCtxEnablePeerAccess)                                   \
-                X(cuCtxDisablePeerAccess) X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemFree) X(cuMemGetInfo) X(cuMemAllocManaged) X(cuPointerGetAttributes) X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync)                                  \
-                    X(cuMemFreeAsync) X(cuMemHostAlloc) X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemHostGetFlags) X(cuIpcGetMemHandle)                       \
-                        X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuDeviceGetDefaultMemPool) X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate) X(cuMemPoolDestroy)                             \
-                            X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute) X(cuMemPoolGetAccess)                     \
-                                X(cuMemPoolSetAccess) X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpy2D) X(cuMemcpy2DAsync)                     \
-                                    X(cuMemcpyPeer) X(cuMemcpyPeerAsync) X(cuMemsetD8) X(cuMemsetD8Async)                               \
-                                        X(cuMemsetD2D8) X(cuMemsetD2D8Async) X(cuStreamCreate)                                         \
-                                            X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery)                         \
-                                                X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetId)                          \
+            X(cuDevicePrimaryCtxReset) X(cuDevicePrimaryCtxGetState) X(cuCtxGetCurrent) X(cuCtxSetCurrent)                              \
+                X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuCtxGetStreamPriorityRange) X(cuCtxEnablePeerAccess) X(cuCtxDisablePeerAccess) X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemFree) X(cuMemGetInfo)                            \
+                    X(cuMemAllocManaged) X(cuPointerGetAttributes) X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemHostAlloc) X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemHostRegister)                         \
+                        X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuMemHostGetFlags) X(cuIpcGetMemHandle)                     \
+                            X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuDeviceGetDefaultMemPool)                                             \
+                                X(cuDeviceGetMemPool) X(cuDeviceSetMemPool) X(cuMemPoolCreate) X(cuMemPoolDestroy) X(cuMemPoolTrimTo) X(cuMemPoolGetAttribute) X(cuMemPoolSetAttribute)                                        \
+                                    X(cuMemPoolGetAccess) X(cuMemPoolSetAccess) X(cuMemPoolExportToShareableHandle) X(cuMemPoolImportFromShareableHandle) X(cuMemPoolExportPointer)                                          \
+                                        X(cuMemPoolImportPointer) X(cuMemcpy) X(cuMemcpyAsync) X(cuMemcpy2D) X(cuMemcpy2DAsync) X(cuMemcpyPeer) X(cuMemcpyPeerAsync) X(cuMemsetD8)                    \
+                                            X(cuMemsetD8Async) X(cuMemsetD2D8) X(cuMemsetD2D8Async) X(cuStreamCreate)                  \
+                                                X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamQuery) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuStreamGetId)                        \
                                                     X(cuStreamGetFlags) X(cuStreamGetPriority) X(cuStreamBeginCapture)                       \
                                                         X(cuStreamEndCapture) X(cuStreamIsCapturing)                                        \
                                                             X(cuStreamAddCallback) X(cuLaunchHostFunc)                                   \

@@ -5,6 +5,7 @@
  * the host's own memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
+#include "pools.h"
 
 #include <stdlib.h>
 #include <string.h>

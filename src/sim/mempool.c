@@ -2,11 +2,12 @@
  * at a synchronise, what exceeds the release threshold goes back to the device. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
+#include "pools.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static struct sim_pool *pool_new(int device, bool is_default) {
+struct sim_pool *sim_pool_new(int device, bool is_default) {
     struct sim_pool *pool = calloc(1, sizeof(*pool));
     if (!pool)
         abort();
@@ -22,7 +23,7 @@ static struct sim_pool *pool_new(int device, bool is_default) {
 static struct sim_pool *default_pool(int device) {
     struct sim_device *dev = &sim.devices[device];
     if (!dev->default_pool)
-        dev->default_pool = pool_new(device, true);
+        dev->default_pool = sim_pool_new(device, true);
     return dev->default_pool;
 }
 
@@ -55,8 +56,10 @@ static void pool_free_if_over(struct sim_pool *pool) {
     if (!pool->destroyed)
         return;
     trim(pool, 0);
-    if (!pool->live)
+    if (!pool->live) {
+        sim_shared_pool_close(pool);
         free(pool);
+    }
 }
 
 void sim_pool_return(struct sim_block *block, const struct sim_stream *by) {
@@ -70,12 +73,14 @@ void sim_pool_return(struct sim_block *block, const struct sim_stream *by) {
     block->on_list = true;
     pool->live--;
     pool->used -= block->range.end - block->range.start;
+    if (pool->imported)
+        cache_drop(pool, block);
     pool_free_if_over(pool);
 }
 
 static void trim_one(void *item, void *device) {
     struct sim_pool *pool = item;
-    if (pool->device == *(int *)device)
+    if (pool->device == *(int *)device && !pool->exportable)
         trim(pool, 0);
 }
 
@@ -95,7 +100,8 @@ static void settle_one(void *item, void *arg) {
     struct sim_block *block;
     if (pool->device != sync->device)
         return;
-    trim(pool, pool->threshold);
+    if (!pool->exportable)
+        trim(pool, pool->threshold);
     LIST_FOREACH(block, &pool->cache, link)
     if (sync->stream == SIM_ALL_STREAMS || sync->stream == block->freed_by)
         block->freed_by = 0;
@@ -110,6 +116,7 @@ static void pool_forget(void *item, void *arg) {
     struct sim_pool *pool = item;
     (void)arg;
     trim(pool, 0);
+    sim_shared_pool_close(pool);
     sim_handle_free(SIM_POOL, pool->handle);
     free(pool);
 }
@@ -176,6 +183,7 @@ static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim
     }
     if (result == CUDA_SUCCESS && !(*out)->pool) {
         (*out)->pool = pool;
+        sim_shared_pool_back(*out);
         pool->reserved += (*out)->phys;
         if (pool->reserved > pool->reserved_high)
             pool->reserved_high = pool->reserved;
@@ -237,7 +245,7 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocAsync, (CUdeviceptr * out, size_t byte
 SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocFromPoolAsync,
                (CUdeviceptr * out, size_t bytes, CUmemoryPool handle, CUstream stream), (out, bytes, handle, stream)) {
     struct sim_pool *pool = pool_of(handle);
-    return pool ? allocate(out, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
+    return pool && !pool->imported ? allocate(out, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle), (at, handle)) {
@@ -302,7 +310,7 @@ SIM_API(SIM_SURE, 11020, cuDeviceSetMemPool, (CUdevice device, CUmemoryPool hand
     struct sim_pool *pool = pool_of(handle);
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    if (!pool || pool->device != device)
+    if (!pool || pool->device != device || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     sim.devices[device].pool = pool;
     return CUDA_SUCCESS;
@@ -315,7 +323,7 @@ SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps *pr
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!sim_device_ok(props->location.id))
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_pool *pool = pool_new(props->location.id, false);
+    struct sim_pool *pool = sim_pool_new(props->location.id, false);
     pool->exportable = props->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
     pool->most = props->maxSize;
     pool->decompresses = props->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
@@ -339,7 +347,8 @@ SIM_API(SIM_SURE, 11020, cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (h
     struct sim_pool *pool = pool_of(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    trim(pool, keep);
+    if (!pool->exportable)
+        trim(pool, keep);
     return CUDA_SUCCESS;
 }
 
@@ -445,39 +454,9 @@ SIM_API(SIM_SURE, 13000, cuMemGetMemPool, (CUmemoryPool * pool, CUmemLocation *l
 SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool handle),
         (location, type, handle)) {
     struct sim_pool *pool = pool_of(handle);
-    if (!pool || !pool_place(location, type) || pool->device != location->id)
+    if (!pool || !pool_place(location, type) || pool->device != location->id || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     sim.devices[location->id].pool = pool;
     return CUDA_SUCCESS;
 }
 #endif
-
-/* ---- what the simulator does not share ---- */
-
-SIM_API(SIM_SURE, 11020, cuMemPoolExportToShareableHandle,
-        (void *out, CUmemoryPool handle, CUmemAllocationHandleType type, unsigned long long flags),
-        (out, handle, type, flags)) {
-    const struct sim_pool *pool = pool_of(handle);
-    (void)out, (void)type, (void)flags;
-    return pool && pool->exportable ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-}
-
-SIM_API(SIM_SURE, 11020, cuMemPoolImportFromShareableHandle,
-        (CUmemoryPool * out, void *handle, CUmemAllocationHandleType type, unsigned long long flags),
-        (out, handle, type, flags)) {
-    (void)out, (void)handle, (void)type, (void)flags;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-SIM_API(SIM_SURE, 11020, cuMemPoolExportPointer, (CUmemPoolPtrExportData * out, CUdeviceptr at), (out, at)) {
-    const struct sim_block *block = sim_block_find((uintptr_t)at);
-    bool exportable = block && block->kind == SIM_BLOCK_POOL && block->pool->exportable;
-    (void)out;
-    return exportable ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-}
-
-SIM_API(SIM_SURE, 11020, cuMemPoolImportPointer, (CUdeviceptr * out, CUmemoryPool pool, CUmemPoolPtrExportData *data),
-        (out, pool, data)) {
-    (void)out, (void)pool, (void)data;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}

@@ -1,6 +1,6 @@
 /* What CUDA tells about a pointer, and the handles by which memory is shared with other processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sim_private.h"
+#include "pools.h"
 
 #include <string.h>
 #include <sys/mman.h>

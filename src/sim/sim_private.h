@@ -548,24 +548,12 @@ struct sim_block {
     bool given;                  /* graph memory: a launch has allocated it, and nobody has freed it since */
     struct sim_context *context; /* NULL for stream-ordered memory */
     struct sim_pool *pool;
+    off_t offset;                     /* in its pool's file, where that has one */
     struct sim_op *born;              /* the stream-ordered allocation; one reference */
     uint64_t freed_by;                /* id of the stream that freed it; 0: none, or the host has waited for it since */
     struct sim_graph *graph;          /* that allocates it */
     bool freed_at_home, freed_abroad; /* a node of that graph, or of another, frees it */
     LIST_ENTRY(sim_block) link;
-};
-
-struct sim_pool {
-    CUmemoryPool handle;
-    int device;
-    bool is_default, destroyed;
-    bool exportable, decompresses;
-    uint64_t most; /* bytes reserved at once; 0: no limit */
-    size_t live;   /* blocks handed out */
-    uint64_t threshold, used, used_high, reserved_high, reserved;
-    int reuse[3];                 /* follow events, opportunistic, internal dependencies */
-    unsigned access;              /* devices that may touch it */
-    LIST_HEAD(, sim_block) cache; /* sim_block.link: freed, physical memory kept */
 };
 
 struct sim_block *sim_block_find(uintptr_t address);

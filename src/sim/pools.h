@@ -1,0 +1,26 @@
+/* Pools of stream-ordered memory, and those of them that processes share. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "sim_private.h"
+
+struct sim_pool {
+    CUmemoryPool handle;
+    int device;
+    bool is_default, destroyed;
+    bool exportable, decompresses;
+    bool imported; /* another process's, or of this one's own by way of a descriptor: it hands nothing out */
+    int memfd;     /* the bytes of an exportable or imported one; 0: there is none yet */
+    off_t next;    /* where its next block's begin */
+    uint64_t most; /* bytes reserved at once; 0: no limit */
+    size_t live;   /* blocks handed out */
+    uint64_t threshold, used, used_high, reserved_high, reserved;
+    int reuse[3];                 /* follow events, opportunistic, internal dependencies */
+    unsigned access;              /* devices that may touch it */
+    LIST_HEAD(, sim_block) cache; /* sim_block.link: freed, physical memory kept */
+};
+
+struct sim_pool *sim_pool_new(int device, bool is_default);
+/* A new block has its bytes where other processes can map them, if its pool is one for that; such a pool's end. */
+void sim_shared_pool_back(struct sim_block *block);
+void sim_shared_pool_close(struct sim_pool *pool);
