@@ -70,9 +70,8 @@
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, SERVED, vp_api_pool_trim_to(a, b), CUmemoryPool, size_t) \
     X(cuMemPoolSetAccess, cuMemPoolSetAccess, SERVED, vp_api_pool_set_access(a, b, c), CUmemoryPool, \
       const CUmemAccessDesc *, size_t) \
-    X(cuMemPoolExportPointer, cuMemPoolExportPointer, SERVED, \
-      vp_api_owns(b) ? CUDA_ERROR_INVALID_VALUE : (vp_api_tied(VP_TIE_EXPORT), VP_NOT_OURS), CUmemPoolPtrExportData *, \
-      CUdeviceptr) \
+    X(cuMemPoolExportPointer, cuMemPoolExportPointer, AROUND, b = vp_api_owns(b) ? 0 : b, vp_api_tied(VP_TIE_EXPORT), \
+      CUmemPoolPtrExportData *, CUdeviceptr) \
     X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, THEN, imported("memory pool imported"), \
       CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long)
 

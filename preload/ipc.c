@@ -8,7 +8,7 @@
 static CUresult shared(CUipcMemHandle *out, CUdeviceptr ptr) {
     CUresult res = vp_bare_pin(ptr, 0);
     res = res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_api_ipc_get(out, ptr);
-    if (res == VP_NOT_OURS)
+    if (res == VP_NOT_OURS && !(res = VP_REAL(cuIpcGetMemHandle)(out, ptr)))
         vp_api_tied(VP_TIE_EXPORT);
     return res;
 }

@@ -1,7 +1,7 @@
 /* A program that allocates and frees as it is told, line by line, and answers each line: ALLOC NAME MIB and FREE NAME
  * by stream, TAKE NAME MIB and DROP NAME by cudaMalloc, RAW NAME MIB by cuMemCreate, MANAGED NAME MIB, SYNC, CHECK
- * NAME, FREEMEM, STATS, SLEEP, WAKE, CAPTURE and CAPTURED, IPC NAME, EXPORT, RANKS, REGISTER NAME, END. After EXEC it
- * begins anew, in the same process. */
+ * NAME, FREEMEM, STATS, SLEEP, WAKE, CAPTURE and CAPTURED, IPC NAME, EXPORT, POOL (a pointer of one that is exported),
+ * UNSHOWN (what cannot be), RANKS, REGISTER NAME, END. After EXEC it begins anew, in the same process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -63,6 +63,8 @@ static const CUmemAllocationProp plain = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 static int tie(const char *word, char name, size_t mib) {
     CUdeviceptr *at = &block[(unsigned char)name];
     CUmemGenericAllocationHandle handle;
+    CUmemPoolPtrExportData pointer;
+    CUmemoryPool pool;
     CUipcMemHandle shown;
     CUgraph graph;
     int fd = -1, res;
@@ -89,6 +91,16 @@ static int tie(const char *word, char name, size_t mib) {
         res = (int)cuMemCreate(&handle, 2 << 20, &prop, 0);
         return res ? res : (int)cuMemExportToShareableHandle(&fd, handle, prop.requestedHandleTypes, 0);
     }
+    if (!strcmp(word, "POOL")) {
+        const CUmemPoolProps prop = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                     .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+        res = (int)cuMemPoolCreate(&pool, &prop);
+        res = res ? res : (int)cuMemAllocFromPoolAsync(at, 2 << 20, pool, stream);
+        return res ? res : (int)cuMemPoolExportPointer(&pointer, *at);
+    }
+    if (!strcmp(word, "UNSHOWN"))
+        return !cuIpcGetMemHandle(&shown, (CUdeviceptr)&fd) || !cuMemPoolExportPointer(&pointer, (CUdeviceptr)&fd);
     /* There is no NCCL: the answers do not matter. */
     if (!strcmp(word, "RANKS") && ncclCommInitAll)
         return ncclCommInitAll(comm, 2, (const int[]){0, 0}) * 0;

@@ -295,10 +295,11 @@ def what_the_checkpoint_cannot_take():
         a.well("CAPTURE")
         refused(a, "capture")
         a.well("CAPTURED")
+        a.well("UNSHOWN")
         well(a, "pause")
         well(a, "resume")
         check(a)
-    for words, said in ((("IPC", "x"), "other processes"), (("EXPORT",), "other processes"),
+    for words, said in ((("IPC", "x"), "other processes"), (("EXPORT",), "other processes"), (("POOL", "p"), "other processes"),
                         (("EVENT",), "other processes"), (("RANKS",), "NCCL"), (("REGISTER", "x"), "network")):
         with holders({"VPOOL_IPC": "alone"}) as (a,):
             furnish(a)
