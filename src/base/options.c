@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <locale.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -390,12 +391,13 @@ void vp_options_announce(void) {
     enum vp_log_level warn = VP_LOG_WARN, info = VP_LOG_INFO;
     if (atomic_flag_test_and_set(&done))
         return;
-    const struct vp_options *options = vp_options();
+    /* As they were read, before the program could choose a locale: Turkish has another capital I. */
+    const locale_t chosen = uselocale(newlocale(LC_CTYPE_MASK, "C", NULL));
     read_own_file(log_line, &warn);
     vp_options_parse(&again, lookup_own, NULL, log_line, &warn);
+    uselocale(chosen);
     vp_options_find_unknown(environ, log_line, &warn);
-    if (vp_log_shows(VP_LOG_INFO))
-        vp_options_print_values(options, log_line, &info);
+    vp_options_print_values(vp_options(), log_line, &info);
 }
 
 /* ---- the table as text ---- */

@@ -68,6 +68,17 @@ def the_mark_of_an_editor_is_passed_over():
     assert (values["VPOOL_SLACK"], values["VPOOL_LIMIT"]) == ("1", "64M") and not said, (values, said)
 
 
+def the_programs_locale_changes_nothing():
+    """What is told is looked up again once the program has chosen its locale: of Turkish no i has a capital among ASCII's."""
+    turkish = os.path.join(FOLDER.name, "tr_TR.UTF-8")
+    if subprocess.run(["localedef", "-i", "tr_TR", "-f", "UTF-8", turkish], capture_output=True).returncode:
+        print("# not tried: no localedef, or no tr_TR")
+        return
+    values, said = guest("limit = 64MIB\nwait = late\nspill = 1GIB\npage = OFF\nidle-trim = 3\n", LOCPATH=FOLDER.name, LC_ALL="tr_TR.UTF-8",
+                         VPOOL_LOG="INFO")
+    assert not said and (values["VPOOL_LIMIT"], values["VPOOL_IDLE_TRIM"]) == ("64M", "3"), (values, said)
+
+
 def files_that_are_none_are_told():
     for path, text in (FILE + "none", "No such file"), (FOLDER.name, "no plain text file"), ("/dev/zero", "no plain text file"):
         values, said = guest("", VPOOL_CONFIG=path)
@@ -101,5 +112,5 @@ def a_script_counts_under_python():
             assert values["VPOOL_SLACK"] == ("2" if counts else "5"), (section, words, values)
 
 
-TESTS = [options_go_by_program_name, the_environment_counts_first, wrong_lines_are_told_by_number, the_mark_of_an_editor_is_passed_over, files_that_are_none_are_told,
-         a_script_counts_under_python]
+TESTS = [options_go_by_program_name, the_environment_counts_first, wrong_lines_are_told_by_number, the_mark_of_an_editor_is_passed_over,
+         the_programs_locale_changes_nothing, files_that_are_none_are_told, a_script_counts_under_python]

@@ -3,6 +3,7 @@
 #include "../../common/forked.h"
 
 #include <cuda.h>
+#include <locale.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -110,6 +111,7 @@ static void on_signal(int number) {
 }
 
 int main(int argc, char **argv) {
+    setlocale(LC_ALL, "");
     for (int i = 1; i < argc; i++) {
         const char *value = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : "0";
         if (!strncmp(argv[i], "open", 4))
