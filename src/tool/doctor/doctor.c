@@ -97,7 +97,7 @@ static char *run_probe(const char *which, const char *library, char stopped[64])
     vp_tool_flush();
     pid_t pid = fork();
     if (!pid) {
-        char self[PATH_MAX] = "";
+        char self[PATH_MAX];
         int out = open(in_folder("out"), O_WRONLY | O_CREAT | O_TRUNC, 0600),
             err = open(in_folder("err"), O_WRONLY | O_CREAT | O_TRUNC, 0600);
         dup2(out, STDOUT_FILENO);
@@ -109,7 +109,7 @@ static char *run_probe(const char *which, const char *library, char stopped[64])
             unsetenv("VPOOL_PLAN");
         }
         alarm(PROBE_SECONDS);
-        if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
+        if (vp_launch_self(self))
             execl(self, "vpool", "doctor", "--probe", which, (char *)NULL);
         _exit(127);
     }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -22,14 +23,19 @@ static const char *const libraries[] = {[OWN] = "libvpool.so", [COMPARE] = "libv
 
 /* ---- where things are ---- */
 
+/* Without /proc it is as it was started. */
+bool vp_launch_self(char path[PATH_MAX]) {
+    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[n > 0 ? n : 0] = 0;
+    return n > 0 || realpath((const char *)getauxval(AT_EXECFN), path);
+}
+
 /* The first of the places where `file` can be read: the folder that it lies in. */
 static bool find(char folder[PATH_MAX], const char *const places[], const char *file) {
     char self[PATH_MAX], path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash = n > 0 ? memrchr(self, '/', (size_t)n) : NULL;
-    if (!slash)
+    if (!vp_launch_self(self))
         return false;
-    *slash = 0;
+    *strrchr(self, '/') = 0;
     for (; *places; places++) {
         bool absolute = **places == '/';
         int length = snprintf(path, sizeof path, "%s%s%s/%s", absolute ? "" : self, absolute ? "" : "/", *places, file);

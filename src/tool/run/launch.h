@@ -11,6 +11,9 @@ struct vp_options;
 /* What the environment asks of the program, as the library will read it. Good until it is asked again. */
 const struct vp_options *vp_launch_options(void);
 
+/* This command's own file. False, with nothing certain written: it cannot be found. */
+bool vp_launch_self(char path[PATH_MAX]);
+
 /* The library that has the policy which VPOOL_POLICY names: libvpool.so, or libvpool-compare.so for a published
  * allocator. */
 const char *vp_launch_library_name(void);

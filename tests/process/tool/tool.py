@@ -154,6 +154,15 @@ def run_finds_what_was_installed():
         assert done.returncode == 0 and "policy bfc" in done.stderr, done
 
 
+def run_finds_what_lies_beside_it_without_proc():
+    if os.geteuid() or subprocess.run(["unshare", "-m", "true"], stderr=subprocess.DEVNULL).returncode:
+        return  # no name spaces to be had
+    hidden = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    for words in (["run"], ["doctor"]):
+        done = subprocess.run([*hidden, VPOOL, *words, "--sim", "--", GUEST, "open", "alloc=3"], env=ENV, capture_output=True, text=True)
+        assert done.returncode == 0 and "3.0 MiB" in done.stdout + done.stderr, done
+
+
 def run_keeps_files_in_the_folder_of_the_command():
     """Programs change folders, by themselves or by a shell, before the library opens the file, or before it writes it."""
     names = {"s.json", "t.csv", "d.json", "p.plan"}
@@ -504,7 +513,8 @@ def wrong_arguments_get_one_line():
 TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
             run_takes_the_library_that_has_the_policy, the_library_names_the_one_with_the_policy, the_first_of_two_libraries_serves,
-            run_sizes_the_device, run_finds_what_was_installed, run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page,
+            run_sizes_the_device, run_finds_what_was_installed, run_finds_what_lies_beside_it_without_proc,
+            run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page,
             run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
