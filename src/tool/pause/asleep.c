@@ -50,8 +50,10 @@ static int open_for(const char *name, uid_t uid, bool make) {
 int vp_asleep_open(uid_t uid, int pid, bool make) {
     char name[64];
     name_of(uid, pid, name);
+    struct stat st;
     int fd = open_for(name, uid, make);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+    /* Who had it may just have removed it. */
+    if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &st) < 0 || !st.st_nlink)) {
         close(fd);
         return -EBUSY;
     }

@@ -300,12 +300,13 @@ int vp_resume_steps(struct vp_screened *who, uint64_t until_ns) {
     const int pid = who->pid;
     if (!open_driver(&w))
         return VP_PAUSE_FAILED;
-    CUresult res = w.driver.cuCheckpointProcessGetState(pid, &state);
-    if (res)
-        return say(VP_PAUSE_REFUSED, "process %d is not paused: the driver does not know it (%s)", pid, words(&w, res));
     w.file = vp_asleep_open(who->uid, pid, false);
     if (w.file == -EBUSY)
         return say(VP_PAUSE_REFUSED, "process %d: another vpool pause or resume is at it", pid);
+    /* Now, when nobody else changes it. */
+    CUresult res = w.driver.cuCheckpointProcessGetState(pid, &state);
+    if (res)
+        return say(VP_PAUSE_REFUSED, "process %d is not paused: the driver does not know it (%s)", pid, words(&w, res));
     int status = VP_PAUSE_FAILED;
     switch (state) {
     case CU_PROCESS_STATE_RUNNING: over(&w); return say(VP_PAUSE_REFUSED, "process %d is not paused: it runs", pid);

@@ -331,6 +331,12 @@ def states():
             assert status == REFUSED and "at it" in said, said
             assert first.wait(20) == DONE
         check(a)
+        well(a, "pause")
+        with start(a, "resume", sim="delay=cuCheckpointProcessGetState:800+") as first:
+            time.sleep(0.3)
+            both = [vpool(a, "resume"), (first.wait(20), first.stdout.read() + first.stderr.read())]
+            assert sorted(status for status, _ in both) == [DONE, REFUSED], both
+        check(a)
 
 
 def no_such_process():
