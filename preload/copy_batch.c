@@ -156,7 +156,7 @@ static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, siz
 
 #define VP_MAKE_SLICES(symbol, like, failed, stream, ...)                                                              \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        vp_api_used(stream);                                                                                           \
+        VP_WORKS(stream);                                                                                              \
         if (vp_api_copies_matter() && slices_go_apart(b, a, stream))                                                   \
             return copy_slices(b, a, failed, stream);                                                                  \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
@@ -164,7 +164,7 @@ static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, siz
 
 #define VP_MAKE_ONE_SLICE(symbol, like, stream, ...)                                                                   \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        vp_api_used(stream);                                                                                           \
+        VP_WORKS(stream);                                                                                              \
         if (a && !b && vp_api_copies_matter() && slices_go_apart(a, 1, legacy(stream)))                                \
             return copy_slices(a, 1, NULL, legacy(stream));                                                            \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
