@@ -1,7 +1,8 @@
 /* What CUDA orders by itself: the legacy stream and those that wait for it. Memory that was freed behind a stream's
  * work is allocated again, and another's to write.
  * argv[1]: own: work of a thread's own stream, freed on the legacy one, for another thread's; wait, query: the legacy
- * stream's, freed on a blocking one that is waited for then, or asked, for one that is not; by a copy: copy, slices */
+ * stream's, freed on a blocking one that is waited for then, or asked, for one that is not; by a copy: copy, slices; by
+ * a value: value; or the legacy one has but a command behind another's work: event, record, flags, until, batch */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
@@ -11,7 +12,7 @@ enum { SIZE = 4 << 20, STEPS = 1000 };
 static const struct timespec briefly = {.tv_nsec = 200000000};
 static CUcontext context;
 static CUdeviceptr next;
-static CUstream stream;
+static CUstream stream, works;
 static void (*hold)(CUstream), (*let_go)(CUstream), (*step)(int);
 
 static void *write_there(void *unused) {
@@ -24,7 +25,7 @@ static void *write_there(void *unused) {
 static void *release(void *unused) {
     NEED(cuCtxSetCurrent(context));
     nanosleep(&briefly, NULL);
-    let_go(CU_STREAM_LEGACY);
+    let_go(works);
     return unused;
 }
 
@@ -40,10 +41,46 @@ static void copy_slices(CUdeviceptr to, CUdeviceptr from) {
     NEED(copy(&op, 0, CU_STREAM_LEGACY));
 }
 
+static bool is(const char *how, const char *words) {
+    return strstr(words, how) != NULL;
+}
+
+/* The work, and what the legacy stream has behind that, if it is another's. */
+static void queue(const char *how, CUdeviceptr first, CUdeviceptr other) {
+    const unsigned written = 0x01010101, flags = CU_STREAM_WAIT_VALUE_EQ;
+    CUstreamBatchMemOpParams op = {.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32};
+    CUevent event;
+
+    NEED(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    op.waitValue.address = first;
+    op.waitValue.value = written;
+    op.waitValue.flags = flags;
+    if (is(how, "copy"))
+        NEED(cuMemcpyDtoDAsync(first, other, SIZE, works));
+    else if (is(how, "slices"))
+        copy_slices(first, other);
+    else if (is(how, "value"))
+        NEED(cuStreamWriteValue32(works, first, 1, 0));
+    else
+        NEED(cuMemsetD8Async(first, 1, SIZE, works));
+    if (is(how, "event")) {
+        NEED(cuEventRecord(event, works));
+        NEED(cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0));
+    } else if (is(how, "record")) {
+        NEED(cuEventRecord(event, CU_STREAM_LEGACY));
+    } else if (is(how, "flags")) {
+        NEED(cuEventRecordWithFlags(event, CU_STREAM_LEGACY, 0));
+    } else if (is(how, "until")) {
+        NEED(cuStreamWaitValue32(CU_STREAM_LEGACY, first, written, flags));
+    } else if (is(how, "batch")) {
+        NEED(cuStreamBatchMemOp(CU_STREAM_LEGACY, 1, &op, 0));
+    }
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "own";
-    const bool own = how[0] == 'o', asked = how[0] == 'q';
-    CUstream works = own ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY, frees = CU_STREAM_LEGACY;
+    const bool own = is(how, "own"), asked = is(how, "query");
+    CUstream frees = CU_STREAM_LEGACY;
     unsigned char byte = 0;
     CUdeviceptr first, other;
     pthread_t thread;
@@ -52,21 +89,19 @@ int main(int argc, char **argv) {
     *(void **)&hold = sym("vp_sim_hold");
     *(void **)&let_go = sym("vp_sim_release");
     *(void **)&step = sym("vp_sim_step");
+    works = own ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     stream = CU_STREAM_PER_THREAD;
     if (!own) {
         NEED(cuStreamCreate(&frees, CU_STREAM_DEFAULT));
         NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     }
+    if (is(how, "event record flags until batch"))
+        NEED(cuStreamCreate(&works, is(how, "event") ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
     NEED(cuMemAllocAsync(&other, SIZE, stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream));
     NEED(cuMemAllocAsync(&first, SIZE, frees));
     NEED(cuCtxSynchronize());
     hold(works);
-    if (how[0] == 'c')
-        NEED(cuMemcpyDtoDAsync(first, other, SIZE, works));
-    else if (how[0] == 's')
-        copy_slices(first, other);
-    else
-        NEED(cuMemsetD8Async(first, 1, SIZE, works));
+    queue(how, first, other);
     NEED(cuMemFreeAsync(first, frees));
     NEED(cuMemAllocAsync(&next, SIZE, frees));
     if (!own)

@@ -450,7 +450,9 @@ CASES = [
     ("47 what the legacy stream used, freed on one that is waited for", says("implied wait", "^byte 2$")),
     ("47 the same, and it is asked", says("implied query", "^byte 2$")),
     ("47 the same, after a copy", says("implied copy", "^byte 2$")),
-    ("47 the same, after a copy of slices", says("implied slices", "^byte 2$", sim="driver=13020")),
+    *[(f"47 the same, where the legacy stream has had {what} alone", says(f"implied {how}", "^byte 2$", sim="driver=13020"))
+      for how, what in (("slices", "a copy with attributes"), ("value", "a value written"), ("event", "a wait for an event"), ("record", "an event"),
+                        ("flags", "an event with flags"), ("until", "a wait for a value"), ("batch", "a batch of such"))],
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
