@@ -212,6 +212,7 @@ int main(int argc, char **argv) {
         unsetenv("LD_PRELOAD");
     if (posix_spawn(&child, argv[0], &actions, NULL, words, environ))
         return 1;
+    posix_spawn_file_actions_destroy(&actions);
     close(sockets[1]);
     partner = sockets[0];
     exporter();
