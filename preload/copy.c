@@ -78,12 +78,16 @@ static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     return res;
 }
 
+struct vp_entered vp_copy_enter(CUstream stream) {
+    CUcontext own = NULL;
+    if ((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD)
+        VP_REAL(cuStreamGetCtx)(stream, &own);
+    return vp_api_context_enter(own);
+}
+
 /* In a context that reaches both ends. */
 static CUresult copy_elsewhere(const struct vp_copy *copy, CUcontext context) {
-    CUcontext own = NULL;
-    if ((uintptr_t)copy->stream > (uintptr_t)CU_STREAM_PER_THREAD)
-        VP_REAL(cuStreamGetCtx)(copy->stream, &own);
-    struct vp_entered entered = vp_api_context_enter(own);
+    struct vp_entered entered = vp_copy_enter(copy->stream);
     CUresult res = queue_elsewhere(copy, context);
     vp_api_context_leave(entered);
     return res;
@@ -171,6 +175,7 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
         if (__builtin_expect(res == CUDA_ERROR_INVALID_VALUE, false) &&                                                \
             backed((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c))                                           \
             res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
+        VP_COPY_AGAIN(stream, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                                 \
         return res;                                                                                                    \
     }
 
@@ -208,7 +213,9 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
         VP_WORKS(stream);                                                                                              \
         if (vp_api_copies_matter() && translated)                                                                      \
             return res;                                                                                                \
-        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
+        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        VP_COPY_AGAIN(stream, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                                 \
+        return res;                                                                                                    \
     }
 #define VP_MAKE_AREA_2D(symbol, like, sync, stream, ...)                                                               \
     VP_MAKE_AREA(symbol, stream, translated_2d(a, stream, sync, &res), __VA_ARGS__)

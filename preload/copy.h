@@ -55,6 +55,18 @@ bool vp_copy_captured(CUstream stream);
  * a copy that names two contexts would end it. */
 bool vp_copy_is_left(enum vp_copy_way way, CUstream stream);
 
+/* Makes the context of a stream current, if it has one of its own. */
+struct vp_entered vp_copy_enter(CUstream stream);
+/* The driver looks for what lies in several handles in the current context, whichever the stream's is, and refuses the
+ * copy where that has no access (H200): it is made once more in the stream's. */
+#define VP_COPY_AGAIN(stream, call)                                                                                    \
+    if (__builtin_expect(res == CUDA_ERROR_INVALID_VALUE, false)) {                                                    \
+        struct vp_entered entered = vp_copy_enter(stream);                                                             \
+        if (entered.pushed)                                                                                            \
+            res = call;                                                                                                \
+        vp_api_context_leave(entered);                                                                                 \
+    }
+
 /* Makes the copy in the way that it needs, if that is not its own; true: done, with the outcome in `*res`. */
 bool vp_copy_translated(struct vp_copy *copy, CUresult *res);
 

@@ -9,6 +9,12 @@ static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
     return res == CUDA_SUCCESS && at_once && !vp_copy_captured(stream) ? VP_REAL(cuStreamSynchronize)(stream) : res;
 }
 
+/* CUDA refuses a batch on the legacy stream, or of a thread without a context. */
+static bool takes_batches(CUstream stream) {
+    CUcontext now;
+    return stream && stream != CU_STREAM_LEGACY && VP_REAL(cuCtxGetCurrent)(&now) == CUDA_SUCCESS && now;
+}
+
 /* Opens what one copy of a batch needs, and tells whether it has to be made in another way. */
 static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
     struct vp_copy_end dst = {.ptr = to}, src = {.ptr = from};
@@ -18,11 +24,11 @@ static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
 
 /* ---- ranges ---- */
 
-/* All are looked at: each opens what it needs. CUDA refuses a batch without a stream. */
+/* All are looked at: each opens what it needs. */
 static bool ranges_go_apart(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
                             CUstream stream) {
     bool apart = false, ours = vp_door_enter();
-    for (size_t i = 0; ours && dsts && srcs && sizes && stream && i < count; i++)
+    for (size_t i = 0; ours && dsts && srcs && sizes && i < count; i++)
         apart |= goes_apart(dsts[i], srcs[i], stream);
     vp_door_leave();
     return apart;
@@ -44,19 +50,21 @@ static CUresult copy_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstr
 
 static CUresult copy_ranges(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
                             bool at_once, size_t *failed, CUstream stream) {
-    CUresult res = CUDA_SUCCESS;
+    const struct vp_entered entered = vp_copy_enter(stream); /* a batch does not mind what is current */
+    CUresult res = entered.refused;
     for (size_t i = 0; i < count && res == CUDA_SUCCESS; i++) {
         res = copy_range(dsts[i], srcs[i], sizes[i], stream);
         if (res != CUDA_SUCCESS && failed)
             *failed = i;
     }
+    vp_api_context_leave(entered);
     return finish_batch(res, at_once, stream);
 }
 
 #define VP_MAKE_BATCH(symbol, like, attributes, kinds, failed, stream, ...)                                            \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         VP_WORKS(stream);                                                                                              \
-        if (vp_api_copies_matter() && ranges_go_apart(a, b, c, d, stream))                                             \
+        if (vp_api_copies_matter() && takes_batches(stream) && ranges_go_apart(a, b, c, d, stream))                    \
             return copy_ranges(a, b, c, d, reads_at_once(attributes, kinds), failed, stream);                          \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
@@ -82,7 +90,7 @@ static CUdeviceptr slice_end(const CUmemcpy3DOperand *operand) {
 
 static bool slices_go_apart(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, CUstream stream) {
     bool apart = false, ours = vp_door_enter();
-    for (size_t i = 0; ours && ops && stream && i < count; i++)
+    for (size_t i = 0; ours && ops && i < count; i++)
         apart |= goes_apart(slice_end(&ops[i].dst), slice_end(&ops[i].src), stream);
     vp_door_leave();
     return apart;
@@ -143,7 +151,8 @@ static CUresult copy_slice(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream) {
 }
 
 static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, size_t *failed, CUstream stream) {
-    CUresult res = CUDA_SUCCESS;
+    const struct vp_entered entered = vp_copy_enter(stream);
+    CUresult res = entered.refused;
     bool at_once = false;
     for (size_t i = 0; i < count && res == CUDA_SUCCESS; i++) {
         at_once |= ops[i].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
@@ -151,13 +160,14 @@ static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, siz
         if (res != CUDA_SUCCESS && failed)
             *failed = i;
     }
+    vp_api_context_leave(entered);
     return finish_batch(res, at_once, stream);
 }
 
 #define VP_MAKE_SLICES(symbol, like, failed, stream, ...)                                                              \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         VP_WORKS(stream);                                                                                              \
-        if (vp_api_copies_matter() && slices_go_apart(b, a, stream))                                                   \
+        if (vp_api_copies_matter() && takes_batches(stream) && slices_go_apart(b, a, stream))                          \
             return copy_slices(b, a, failed, stream);                                                                  \
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }

@@ -104,7 +104,8 @@
     X(cuPointerGetAttribute, cuPointerGetAttribute, SERVED, asked(vp_api_pointer_attribute(a, b, c), &c), void *, \
       CUpointer_attribute, CUdeviceptr) \
     X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
-    X(cuMemGetAccess, cuMemGetAccess, FIRST, c = vp_api_asked_address(c), unsigned long long *, const CUmemLocation *, CUdeviceptr) \
+    X(cuMemGetAccess, cuMemGetAccess, AROUND, c = vp_api_asked_address(c), access_is_ours(a, c), unsigned long long *, \
+      const CUmemLocation *, CUdeviceptr) \
     X(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer_v2, FIRST, b = no_host_memory(b), CUdeviceptr *, void *, unsigned) \
     X(cuMemHostGetFlags, cuMemHostGetFlags, FIRST, b = no_host_memory(b), unsigned *, void *) \
     X(cuPointerSetAttribute, cuPointerSetAttribute, SERVED, \

@@ -103,6 +103,8 @@ static inline void vp_note_work(const CUstream *stream) {
         if (res == VP_NOT_OURS)                                                                                        \
             res = VP_TRIED(ours, size, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                        \
         vp_door_leave();                                                                                               \
+        if (ours && res == CUDA_ERROR_OUT_OF_MEMORY)                                                                   \
+            *a = 0; /* so does the driver */                                                                           \
         return res;                                                                                                    \
     }
 #define VP_MAKE_FREED(symbol, like, call, serves, queued, ...)                                                         \

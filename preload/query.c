@@ -16,16 +16,19 @@ static void *no_host_memory(void *ptr) {
     return (void *)vp_api_mapped_address((CUdeviceptr)ptr, 0);
 }
 
+/* Of memory that it has allocated itself CUDA tells of no access that was set (0, on an H200). */
+static void access_is_ours(unsigned long long *flags, CUdeviceptr ptr) {
+    if (vp_api_owns(ptr))
+        *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr) {
     bool ours = vp_door_enter();
     CUdeviceptr asked = ours ? vp_api_asked_address(ptr) : ptr;
     CUresult res = VP_REAL(cuPointerGetAttributes)(count, attributes, data, asked);
-    for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++) {
-        CUresult one = vp_api_pointer_attribute(data[i], attributes[i], ptr);
-        /* Here there is no error for one of them: what has no answer is zero. */
-        if (one == CUDA_ERROR_INVALID_VALUE && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
-            *(void **)data[i] = NULL;
-    }
+    /* Here there is no error for one of them: what has no answer is zero by now. */
+    for (unsigned int i = 0; ours && res == CUDA_SUCCESS && i < count; i++)
+        (void)vp_api_pointer_attribute(data[i], attributes[i], ptr);
     vp_door_leave();
     return res;
 }

@@ -137,7 +137,7 @@ CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_
         return VP_NOT_OURS;
     size_t row = vp_round_up(width, PITCH);
     CUresult res = height > SIZE_MAX / 2 / row ? VP_NOT_OURS : vp_api_alloc(out, row * height);
-    if (res == CUDA_SUCCESS)
+    if (res == CUDA_SUCCESS || res == CUDA_ERROR_OUT_OF_MEMORY)
         *pitch = row;
     return res;
 }

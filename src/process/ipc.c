@@ -252,7 +252,8 @@ CUresult vp_api_ipc_get(CUipcMemHandle *out, CUdeviceptr ptr) {
     CUresult res = VP_NOT_OURS;
     if (!out || !vp_enter())
         return res;
-    struct vp_region *block = vp_state_find_inside(ptr, &pool);
+    /* Without a context, the driver names the error. */
+    struct vp_region *block = vp_context_known(&vp_state.drv, NULL) ? NULL : vp_state_find_inside(ptr, &pool);
     if (block) {
         /* Who shows what it has just got mostly does so with the next one, too, of whatever size. */
         vp_state.shows_next = block->addr == vp_state.latest && !vp_state.ranked;

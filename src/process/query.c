@@ -87,6 +87,12 @@ CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size) {
     return ours ? NOWHERE : ptr;
 }
 
+/* Is it another device's, to which the program has given the current context no access? It may be open for copies. */
+static VP_LOCKED bool out_of_sight(const struct vp_pool *pool, const struct vp_region *r) {
+    const struct vp_context *ctx = vp_context_current(&vp_state.timelines);
+    return ctx && !vp_peers_may(ctx, pool, r);
+}
+
 CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     struct vp_pool *pool;
     if ((!base && !size) || !vp_enter())
@@ -94,24 +100,13 @@ CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) 
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
     /* It is an error without a context, or in one that has ended, which the driver is left to name. */
-    bool ours = (r || import) && !vp_context_known(&vp_state.drv, NULL);
-    if (ours && base)
+    bool ours = (r || import) && !vp_context_known(&vp_state.drv, NULL), hidden = ours && r && out_of_sight(pool, r);
+    if (ours && base && !hidden)
         *base = r ? r->addr : import->ptr;
     if (ours && size)
-        *size = r ? r->asked : import->asked;
+        *size = hidden ? 0 : r ? r->asked : import->asked;
     vp_leave();
-    return ours ? CUDA_SUCCESS : VP_NOT_OURS;
-}
-
-/* CUDA says of cuMemAlloc's memory that every device may read and write it, peer access or not (seen on two H200s).
- * What is stream-ordered is not the program's to touch while it is open for copies alone. */
-static VP_LOCKED bool access_flags(unsigned *flags, const struct vp_pool *pool, const struct vp_region *r) {
-    const struct vp_context *ctx = vp_context_current(&vp_state.timelines);
-    if (!ctx || ctx->device == pool->mem.device)
-        return false;
-    *flags = r->sync || vp_peers_may(ctx, pool, r) ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-                                                   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
-    return true;
+    return hidden ? CUDA_ERROR_NOT_FOUND : ours ? CUDA_SUCCESS : VP_NOT_OURS;
 }
 
 /* Where it lies and whose it is: to the driver, it is of a chunk and a reservation. */
@@ -145,8 +140,15 @@ static VP_LOCKED CUresult unknown_attribute(void *data, CUpointer_attribute attr
                                             const struct vp_pool *pool, const struct vp_region *r) {
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(unsigned *)data = CU_MEMORYTYPE_DEVICE; break;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER: return CUDA_ERROR_INVALID_VALUE;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: *(CUdeviceptr *)data = ptr; break;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: *(void **)data = NULL; return CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        if (vp_context_known(&vp_state.drv, NULL))
+            return VP_NOT_OURS; /* the driver names the error */
+        *(CUdeviceptr *)data = ptr;
+        break;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        *(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *)data = (CUDA_POINTER_ATTRIBUTE_P2P_TOKENS){0};
+        break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = pool->mem.device; break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = 0; break;
     case CU_POINTER_ATTRIBUTE_MAPPED: *(int *)data = 1; break;
@@ -155,10 +157,6 @@ static VP_LOCKED CUresult unknown_attribute(void *data, CUpointer_attribute attr
         *(int *)data = r->sync && (pool->mem.no_rdma || pool->mem.prop.allocFlags.gpuDirectRDMACapable);
         break;
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = decompresses(pool, r); break;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        if (!access_flags(data, pool, r))
-            *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-        break;
     default: return VP_NOT_OURS;
     }
     return CUDA_SUCCESS;
@@ -171,7 +169,8 @@ static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute,
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; return true;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; return true;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; return true;
-    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return access_flags(data, pool, r);
+    /* CUDA says so to every device, peer access or not (two H200s). */
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE; return true;
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = decompresses(pool, r); return true;
     /* CUDA's stream-ordered memory is not capable; that of cuMemAlloc is as capable as the mapping beneath, and where
      * that is not made for it as there is nobody, what CUDA's would be. */
@@ -195,6 +194,10 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     const bool unknown = r && (r->spilled || vp_memory_sleeps(&pool->mem, ptr) ||
                                (r->bare && vp_region_at(&pool->mem, ptr)->state != VP_BACKED));
     CUresult res = unknown ? unknown_attribute(data, attribute, ptr, pool, r) : VP_NOT_OURS;
+    if (r && attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && out_of_sight(pool, r)) {
+        *(CUdeviceptr *)data = 0;
+        res = CUDA_ERROR_INVALID_VALUE;
+    }
     /* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
     if (import &&
         described(data, attribute, import->ptr, import->asked, IMPORT_ID_BASE + import->number, import->context))
@@ -215,10 +218,21 @@ bool vp_sync_memops(const struct vp_context *ctx) {
     return done;
 }
 
+bool vp_api_owns(CUdeviceptr ptr) {
+    struct vp_pool *pool;
+    if (!vp_enter())
+        return false;
+    bool owns = vp_state_find_inside(ptr, &pool) || vp_import_at(ptr);
+    vp_leave();
+    return owns;
+}
+
 CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct vp_pool *pool;
     struct vp_context *ctx;
-    if (!on || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !vp_enter())
+    if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+        return vp_api_owns(ptr) ? CUDA_ERROR_INVALID_VALUE : VP_NOT_OURS; /* of a mapping the driver says 801 */
+    if (!on || !vp_enter())
         return VP_NOT_OURS;
     struct vp_region *r = block_at(ptr, &pool);
     const bool known = r || vp_import_at(ptr), is_new = known && *(const char *)on && !(r && r->synced);
@@ -234,13 +248,4 @@ CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdev
     if (done && is_new)
         vp_api_registered(ptr);
     return done ? CUDA_SUCCESS : VP_NOT_OURS;
-}
-
-bool vp_api_owns(CUdeviceptr ptr) {
-    struct vp_pool *pool;
-    if (!vp_enter())
-        return false;
-    bool owns = vp_state_find_inside(ptr, &pool) || vp_import_at(ptr);
-    vp_leave();
-    return owns;
 }

@@ -397,7 +397,7 @@ SIM_API(SIM_SURE, 3010, cuCtxGetLimit, (size_t *value, CUlimit limit), (value, l
 SIM_API(SIM_SURE, 3010, cuCtxSetLimit, (CUlimit limit, size_t value), (limit, value)) {
     (void)limit;
     (void)value;
-    return CUDA_SUCCESS;
+    return sim_capture_unsafe();
 }
 
 static CUresult synchronize(struct sim_context *context) {

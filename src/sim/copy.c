@@ -1,6 +1,6 @@
 /* Copies and memsets: queueing them, and what any op does when its turn has come. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sim_private.h"
+#include "pools.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +92,8 @@ void sim_op_execute(struct sim_op *op) {
 
 /* ---- queueing ---- */
 
-enum wait { ASYNC, WAIT, LATE }; /* LATE: waits unless the option says that such calls return early */
+/* LATE: waits unless the option says that such calls return early; BATCHED: does not, and no matter what is current. */
+enum wait { ASYNC, WAIT, LATE, BATCHED };
 
 static CUresult finish(struct sim_stream *stream, struct sim_op *op, bool wait) {
     /* A capture holds the op as a node that never runs. */
@@ -186,13 +187,30 @@ static CUresult copy_op(const struct sim_context *context, struct area dst, stru
     return CUDA_SUCCESS;
 }
 
+/* What is mapped, or a pool's, must be the current context's to touch, whichever the stream's is; where there is none,
+ * nothing is looked for in more than one handle (two H200s). */
+static bool out_of_reach(const struct area *area, size_t bytes, const struct sim_context *now) {
+    const struct sim_block *block = sim_block_find(area->at);
+    const struct sim_mapping *mapping = block ? NULL : sim_range_find(&sim.mappings, area->at, area->at + 1);
+    if (area->by)
+        return false;
+    if (mapping && !now)
+        return area->at + bytes > mapping->range.end;
+    return now && (mapping ? sim_access_fault(area->at, bytes, now, false, true, SIM_AT_CALL) != NULL
+                           : block && block->kind == SIM_BLOCK_POOL && !(block->pool->access & 1u << now->device));
+}
+
 static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle, enum wait wait) {
     struct sim_stream *stream;
     struct sim_op *op;
-    CUresult result = sim_stream_for_work(handle, &stream);
+    CUresult why, result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS || !width || !height)
         return result;
-    result = copy_op(stream->context, dst, src, width, height, &op);
+    const struct sim_context *now = wait == BATCHED ? stream->context : sim_current(&why);
+    if (out_of_reach(&dst, span(width, height, dst.pitch), now) ||
+        out_of_reach(&src, span(width, height, src.pitch), now))
+        return CUDA_ERROR_INVALID_VALUE;
+    result = copy_op(now && !stream->capture ? now : stream->context, dst, src, width, height, &op);
     if (result != CUDA_SUCCESS)
         return result;
     bool to_pageable = op->copy.to_host;
@@ -404,11 +422,25 @@ SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *p
 
 /* ---- batches. Seen to be refused is the memory of the host in other directed calls; here it is refused, too ---- */
 
+/* They take neither the legacy stream, nor a thread without a context, nor a capture. */
+static CUresult takes_batches(CUstream handle) {
+    struct sim_stream *stream;
+    CUresult why, result = handle ? sim_stream_of(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (stream->kind == SIM_STREAM_LEGACY || !sim_current(&why))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream->capture || stream->capture->invalid)
+        return CUDA_SUCCESS;
+    stream->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 static CUresult copy_batch(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
                            size_t *failed, CUstream stream) {
-    CUresult result = dsts && srcs && sizes && count && stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = dsts && srcs && sizes && count ? takes_batches(stream) : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        result = copy_1d((uintptr_t)dsts[i], (uintptr_t)srcs[i], sizes[i], stream, ASYNC, TO_DEVICE | FROM_DEVICE);
+        result = copy_1d((uintptr_t)dsts[i], (uintptr_t)srcs[i], sizes[i], stream, BATCHED, TO_DEVICE | FROM_DEVICE);
         if (result != CUDA_SUCCESS && failed)
             *failed = i;
     }
@@ -442,14 +474,14 @@ static struct area slice(const CUmemcpy3DOperand *operand, const CUextent3D *ext
 }
 
 static CUresult copy_slices(size_t count, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, CUstream stream) {
-    CUresult result = ops && count && stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = ops && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUDA_MEMCPY3D_BATCH_OP *op = &ops[i];
         if (op->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER || op->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER)
             result = CUDA_ERROR_NOT_SUPPORTED;
         for (size_t z = 0; z < op->extent.depth && result == CUDA_SUCCESS; z++)
             result = copy(slice(&op->dst, &op->extent, z), slice(&op->src, &op->extent, z), op->extent.width,
-                          op->extent.height, stream, ASYNC);
+                          op->extent.height, stream, BATCHED);
         if (result != CUDA_SUCCESS && failed)
             *failed = i;
     }
@@ -459,13 +491,15 @@ static CUresult copy_slices(size_t count, const CUDA_MEMCPY3D_BATCH_OP *ops, siz
 SIM_STREAM_API(_ptsz, 0, 13000, cuMemcpy3DBatchAsync_v2,
                (size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, unsigned long long flags, CUstream stream),
                (count, ops, flags, stream)) {
-    return flags ? CUDA_ERROR_INVALID_VALUE : copy_slices(count, ops, NULL, stream);
+    CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : takes_batches(stream);
+    return result == CUDA_SUCCESS ? copy_slices(count, ops, NULL, stream) : result;
 }
 
 SIM_STREAM_API(_ptsz, 0, 12080, cuMemcpy3DBatchAsync,
                (size_t count, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *failed, unsigned long long flags, CUstream stream),
                (count, ops, failed, flags, stream)) {
-    return flags ? CUDA_ERROR_INVALID_VALUE : copy_slices(count, ops, failed, stream);
+    CUresult result = flags ? CUDA_ERROR_INVALID_VALUE : takes_batches(stream);
+    return result == CUDA_SUCCESS ? copy_slices(count, ops, failed, stream) : result;
 }
 
 /* One copy, which may be on the legacy stream. */

@@ -14,8 +14,7 @@ static CUresult allocate(const struct rt_driver *d, void **out, size_t size) {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = size ? d->cuMemAlloc(&at, size) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS)
-        *out = (void *)at;
+    *out = (void *)at;
     return result;
 }
 
@@ -52,7 +51,9 @@ RT_STREAM_CALL(_ptsz, cudaFreeAsync, (void *at, cudaStream_t stream),
                at ? d->cuMemFreeAsync(DEVICE(at), stream) : CUDA_SUCCESS)
 RT_CALL(cudaMemGetInfo, (size_t *unused, size_t *total), d->cuMemGetInfo(unused, total))
 RT_CALL(cudaMallocManaged, (void **out, size_t size, unsigned int flags),
-        out ? d->cuMemAllocManaged((CUdeviceptr *)out, size, flags) : CUDA_ERROR_INVALID_VALUE)
+        !out   ? CUDA_ERROR_INVALID_VALUE
+        : size ? d->cuMemAllocManaged((CUdeviceptr *)out, size, flags)
+               : (*out = NULL, CUDA_SUCCESS))
 
 RT_CALL(cudaMallocHost, (void **out, size_t size), d->cuMemHostAlloc(out, size, 0))
 RT_CALL(cudaHostAlloc, (void **out, size_t size, unsigned int flags), d->cuMemHostAlloc(out, size, flags))

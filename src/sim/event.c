@@ -125,11 +125,11 @@ SIM_API(0, 2000, cuEventQuery, (CUevent handle), (handle)) {
     struct sim_event *event = event_of(handle);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture)
+        return ask_captured(event);
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (event->capture)
-        return ask_captured(event);
     sim_cost(COST_QUERY);
     sim_progress_query();
     return sim_op_done(event->op) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -139,11 +139,11 @@ SIM_API(0, 2000, cuEventSynchronize, (CUevent handle), (handle)) {
     struct sim_event *event = event_of(handle);
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture)
+        return ask_captured(event);
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (event->capture)
-        return ask_captured(event);
     int device = event->context->device;
     /* The event may be recorded again or destroyed by another thread while this one waits. */
     result = event->op ? sim_op_wait_put(sim_op_get(event->op)) : CUDA_SUCCESS;

@@ -280,11 +280,11 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
         capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
-    if (capture->thread != sim_self()->id && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    else if (!out && !capture->graph->handle) /* whoever captures into a graph has it */
+    else if (capture->thread != sim_self()->id && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED)
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD; /* it is over all the same (H200) */
+    else if (!out && !capture->graph->handle)            /* whoever captures into a graph has it */
         result = CUDA_ERROR_INVALID_VALUE;
     else if (!joined(capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
@@ -390,8 +390,11 @@ struct sim_op *sim_op_again(const struct sim_op *node) {
 
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
+    CUresult why;
     if (!out || !graph)
         return CUDA_ERROR_INVALID_VALUE;
+    if (!sim_current(&why))
+        return why;
     struct sim_exec *exec = calloc(1, sizeof(*exec));
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -490,6 +493,9 @@ static void exec_free(void *item, void *arg) {
 
 SIM_API(SIM_SURE, 10000, cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
     struct sim_exec *exec = handle ? sim_handle_get(SIM_EXEC, handle) : NULL;
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!exec)
         return CUDA_ERROR_INVALID_VALUE;
     exec_free(exec, NULL);

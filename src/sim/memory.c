@@ -223,6 +223,8 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, enum sim_block_kind kin
     CUresult why;
     struct sim_context *context = sim_current(&why);
     struct sim_block *block;
+    if (out)
+        *out = 0; /* so it stays where the call fails */
     if (!context)
         return why;
     if (!out || !bytes)
@@ -250,27 +252,30 @@ SIM_API(0, 6000, cuMemAllocManaged, (CUdeviceptr * out, size_t bytes, unsigned i
 SIM_API(0, 3020, cuMemAllocPitch_v2,
         (CUdeviceptr * out, size_t *pitch, size_t width, size_t height, unsigned int element),
         (out, pitch, width, height, element)) {
-    if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16))
+    CUresult why;
+    const size_t row = (width + PITCH - 1) / PITCH * PITCH;
+    size_t bytes;
+    if (out)
+        *out = 0;
+    if (pitch)
+        *pitch = 0;
+    if (!sim_current(&why))
+        return why;
+    if (!out || !pitch || !width || !height || (element != 4 && element != 8 && element != 16) || row < width)
         return CUDA_ERROR_INVALID_VALUE;
-    size_t row = (width + PITCH - 1) / PITCH * PITCH, bytes;
-    if (row < width || __builtin_mul_overflow(row, height, &bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = allocate(out, bytes, SIM_BLOCK_DEVICE);
-    if (result == CUDA_SUCCESS)
-        *pitch = row;
-    return result;
+    *pitch = row;
+    return __builtin_mul_overflow(row, height, &bytes) ? CUDA_ERROR_OUT_OF_MEMORY
+                                                       : allocate(out, bytes, SIM_BLOCK_DEVICE);
 }
 
 SIM_API(0, 3020, cuMemFree_v2, (CUdeviceptr at), (at)) {
-    if (!at)
-        return CUDA_SUCCESS;
     struct sim_block *block = sim_block_find((uintptr_t)at);
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS || !at)
+        return result;
     if (!block || block->range.start != at || !on_device(block->kind) || block->freeing ||
         (block->kind == SIM_BLOCK_GRAPH && !block->given))
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = sim_capture_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
     sim_cost(27000 + (uint64_t)((double)(block->range.end - block->range.start) / MIB * 260));
     block->freeing = true;
     result = sim_op_wait_put(sim_barrier_device(block->device));
@@ -302,12 +307,17 @@ SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unuse
 
 SIM_API(SIM_SURE, 3020, cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr at), (base, size, at)) {
     CUresult why;
-    if (!sim_current(&why))
+    if (!base && !size)
+        return CUDA_SUCCESS;
+    if (size)
+        *size = 0;
+    const struct sim_context *now = sim_current(&why);
+    if (!now)
         return why;
     const struct sim_range *range;
     const struct sim_block *block = sim_block_find((uintptr_t)at);
     range = block ? &block->range : sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
-    if (!range || (block && block->dead))
+    if (!range || (block && block->dead) || !sim_in_sight(at, now))
         return CUDA_ERROR_NOT_FOUND;
     if (base)
         *base = range->start;
@@ -326,7 +336,8 @@ static CUresult host_allocate(void **out, size_t bytes, unsigned flags) {
         return why;
     if (!out || (flags & ~7u))
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = sim_capture_unsafe();
+    *out = NULL;
+    CUresult result = bytes >> 40 ? CUDA_ERROR_OUT_OF_MEMORY : sim_capture_unsafe();
     if (result == CUDA_SUCCESS)
         result = sim_block_new(SIM_BLOCK_HOST, context, context->device, bytes ? bytes : 1, &block);
     if (result != CUDA_SUCCESS)
@@ -346,11 +357,12 @@ SIM_API(0, 3020, cuMemAllocHost_v2, (void **out, size_t bytes), (out, bytes)) {
 
 SIM_API(SIM_SURE, 2000, cuMemFreeHost, (void *at), (at)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!at)
-        return CUDA_SUCCESS;
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS || !at)
+        return result;
     if (!block || block->kind != SIM_BLOCK_HOST || block->range.start != (uintptr_t)at)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = sim_op_wait_put(sim_barrier_device(block->device));
+    result = sim_op_wait_put(sim_barrier_device(block->device));
     if (result == CUDA_SUCCESS)
         sim_block_destroy(block);
     return result;
@@ -381,34 +393,45 @@ SIM_API(0, 6050, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned int fla
     return CUDA_SUCCESS;
 }
 
+/* What a handle is mapped at is the host's memory to the last two, as an H200 answers, wherever it lies. */
+static bool is_mapped(const void *at) {
+    const struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
+    return mapping && mapping->readable;
+}
+
 SIM_API(SIM_SURE, 4000, cuMemHostUnregister, (void *at), (at)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!block || block->kind != SIM_BLOCK_REGISTERED || block->range.start != (uintptr_t)at)
+    if (!block && !is_mapped(at))
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    if (!block || block->kind != SIM_BLOCK_REGISTERED || block->range.start != (uintptr_t)at)
+        return block && block->kind >= SIM_BLOCK_HOST ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+                                                      : CUDA_ERROR_INVALID_VALUE;
     sim_block_destroy(block);
     return CUDA_SUCCESS;
 }
 
-/* What a handle is mapped at is the host's memory to the next two, as an H200 answers, wherever it lies. */
-static bool is_mapped(void *at) {
-    return sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
-}
-
 SIM_API(SIM_SURE, 3020, cuMemHostGetDevicePointer_v2, (CUdeviceptr * out, void *at, unsigned int flags),
         (out, at, flags)) {
-    struct sim_block *block = sim_block_find((uintptr_t)at);
-    const bool mapped = is_mapped(at);
-    if (!out || flags || (!mapped && (!block || on_device(block->kind))))
+    CUresult why;
+    const struct sim_block *block = sim_block_find((uintptr_t)at);
+    if (!sim_current(&why))
+        return why;
+    if (!out || flags || (!is_mapped(at) && (!block || on_device(block->kind))))
         return CUDA_ERROR_INVALID_VALUE;
     *out = (CUdeviceptr)(uintptr_t)at;
     return CUDA_SUCCESS;
 }
 
 SIM_API(SIM_SURE, 2030, cuMemHostGetFlags, (unsigned int *flags, void *at), (flags, at)) {
-    struct sim_block *block = sim_block_find((uintptr_t)at);
+    CUresult why;
+    const struct sim_block *block = sim_block_find((uintptr_t)at);
     const bool mapped = is_mapped(at);
-    if (!flags || (!mapped && (!block || block->kind != SIM_BLOCK_HOST)))
+    if (!sim_current(&why))
+        return why;
+    if (!flags || (!mapped && (!block || (on_device(block->kind) && block->kind != SIM_BLOCK_MANAGED))))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = mapped ? 0 : block->flags;
+    *flags = mapped                          ? 0
+             : block->kind == SIM_BLOCK_HOST ? block->flags | CU_MEMHOSTALLOC_DEVICEMAP
+                                             : CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
 }

@@ -194,6 +194,8 @@ static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim
 static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, CUstream handle) {
     struct sim_stream *stream;
     struct sim_block *block;
+    if (out)
+        *out = 0;
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
@@ -201,10 +203,8 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, 
         return CUDA_ERROR_INVALID_VALUE;
     if (!stream->capture && (result = sim_capture_unsafe()) != CUDA_SUCCESS)
         return result;
-    if (!bytes) {
-        *out = 0;
+    if (!bytes)
         return CUDA_SUCCESS;
-    }
     struct sim_op *op = sim_op_new(SIM_OP_ALLOC);
     if (stream->capture) {
         result = sim_block_new(SIM_BLOCK_GRAPH, NULL, stream->context->device, bytes, &block);
@@ -252,6 +252,8 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle
     struct sim_stream *stream;
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
+        return result;
+    if (!stream->capture && (result = sim_capture_unsafe()) != CUDA_SUCCESS)
         return result;
     if (!at)
         return CUDA_SUCCESS;
@@ -301,22 +303,26 @@ SIM_API(SIM_SURE, 11020, cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice devi
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+        return CUDA_ERROR_INVALID_VALUE;
     *pool = current_pool(device)->handle;
     return CUDA_SUCCESS;
 }
 
 SIM_API(SIM_SURE, 11020, cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle), (device, handle)) {
     struct sim_pool *pool = pool_of(handle);
-    if (!sim_device_ok(device))
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!pool || pool->device != device || pool->imported)
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!sim_device_ok(device) || !pool || pool->device != device || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     sim.devices[device].pool = pool;
     return CUDA_SUCCESS;
 }
 
 SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps *props), (out, props)) {
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -333,6 +339,9 @@ SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps *pr
 
 SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle)) {
     struct sim_pool *pool = pool_of(handle);
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!pool || pool->is_default)
         return CUDA_ERROR_INVALID_VALUE;
     if (sim.devices[pool->device].pool == pool)
@@ -345,6 +354,9 @@ SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle)) {
 
 SIM_API(SIM_SURE, 11020, cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (handle, keep)) {
     struct sim_pool *pool = pool_of(handle);
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     if (!pool->exportable)
@@ -372,9 +384,12 @@ static void *attribute_at(struct sim_pool *pool, CUmemPool_attribute attribute, 
 
 SIM_API(SIM_SURE, 11020, cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute which, void *value),
         (handle, which, value)) {
-    size_t size;
+    size_t size = 0;
     struct sim_pool *pool = pool_of(handle);
     void *field = pool ? attribute_at(pool, which, &size) : NULL;
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!field || !value)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(value, field, size);
@@ -383,9 +398,12 @@ SIM_API(SIM_SURE, 11020, cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_
 
 SIM_API(SIM_SURE, 11020, cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute which, void *value),
         (handle, which, value)) {
-    size_t size;
+    size_t size = 0;
     struct sim_pool *pool = pool_of(handle);
     void *field = pool ? attribute_at(pool, which, &size) : NULL;
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!field || !value || which == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || which == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
         return CUDA_ERROR_INVALID_VALUE;
     if (which == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || which == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
@@ -402,6 +420,9 @@ SIM_API(SIM_SURE, 11020, cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_
 SIM_API(SIM_SURE, 11020, cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAccessDesc *map, size_t count),
         (handle, map, count)) {
     struct sim_pool *pool = pool_of(handle);
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!pool || (count && !map))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
@@ -422,6 +443,9 @@ SIM_API(SIM_SURE, 11020, cuMemPoolSetAccess, (CUmemoryPool handle, const CUmemAc
 SIM_API(SIM_SURE, 11020, cuMemPoolGetAccess, (CUmemAccess_flags * flags, CUmemoryPool handle, CUmemLocation *location),
         (flags, handle, location)) {
     struct sim_pool *pool = pool_of(handle);
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!flags || !pool || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_ok(location->id))
         return CUDA_ERROR_INVALID_VALUE;
     *flags = pool->access & (1u << location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -454,6 +478,9 @@ SIM_API(SIM_SURE, 13000, cuMemGetMemPool, (CUmemoryPool * pool, CUmemLocation *l
 SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool handle),
         (location, type, handle)) {
     struct sim_pool *pool = pool_of(handle);
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!pool || !pool_place(location, type) || pool->device != location->id || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     sim.devices[location->id].pool = pool;

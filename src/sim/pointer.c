@@ -40,18 +40,26 @@ static CUresult extent_attribute(void *data, CUpointer_attribute which, const st
         /* A pool maps 32 MiB at a time. */
         *(size_t *)data = block && block->kind == SIM_BLOCK_POOL && size < 32u << 20 ? 32u << 20 : size;
         break;
-    default: return CUDA_ERROR_NOT_SUPPORTED;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        memset(data, 0, 8);
+        return is_host(place) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    default: return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
 }
 
-/* Of cuMemAlloc's memory the real driver says to every device that it may read and write it; a pool's is the current
- * device's as the pool's access says. */
-static unsigned block_access(const struct sim_block *block) {
-    CUresult unused;
-    const struct sim_context *context = sim_current(&unused);
-    bool none = context && block->kind == SIM_BLOCK_POOL && !(block->pool->access & 1u << context->device);
-    return none ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+bool sim_in_sight(CUdeviceptr at, const struct sim_context *now) {
+    const struct place place = place_of(at);
+    const struct sim_block *block = place.block;
+    const unsigned bit = 1u << now->device;
+    if (place.mapping)
+        return place.mapping->handle->host || place.mapping->readable & bit;
+    if (!block || block->device == now->device)
+        return true;
+    return block->kind == SIM_BLOCK_POOL ? block->pool->access & bit
+           : block->kind == SIM_BLOCK_DEVICE
+               ? now->peers & 1u << block->device && now->peer_of[block->device] == block->context
+               : true;
 }
 
 /* Who may use it, and by which ways it may be shared. */
@@ -59,6 +67,9 @@ static CUresult access_attribute(void *data, CUpointer_attribute which, const st
     const struct sim_block *block = place->block;
     const struct sim_mapping *mapping = place->mapping;
     bool native = block && block->kind == SIM_BLOCK_DEVICE;
+    const struct sim_context *now;
+    unsigned bit;
+    CUresult why;
     switch (which) {
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         *(unsigned *)data = block && (block->sync_memops || block->kind == SIM_BLOCK_MANAGED);
@@ -77,10 +88,13 @@ static CUresult access_attribute(void *data, CUpointer_attribute which, const st
                        (mapping && mapping->handle->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
         break;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        *(unsigned *)data = block               ? block_access(block)
-                            : mapping->writable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-                            : mapping->readable ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
-                                                : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+        now = sim_current(&why);
+        bit = now ? 1u << now->device : 0;
+        /* Of all that CUDA has allocated itself every device may do both, to the real driver. */
+        *(unsigned *)data = block                     ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                            : mapping->writable & bit ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                            : mapping->readable & bit ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
+                                                      : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
         break;
     default: return extent_attribute(data, which, place);
     }
@@ -91,6 +105,8 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr at)
     const struct place place = place_of(at);
     const struct sim_block *block = place.block;
     const struct sim_mapping *mapping = place.mapping;
+    const struct sim_context *now;
+    CUresult why;
     if (!block && !mapping)
         return CUDA_ERROR_INVALID_VALUE;
     switch (which) {
@@ -103,11 +119,16 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr at)
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = block && block->kind == SIM_BLOCK_MANAGED; break;
     case CU_POINTER_ATTRIBUTE_MAPPED: *(int *)data = 1; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        if (mapping && !mapping->readable)
+        now = sim_current(&why);
+        if (!now)
+            return why;
+        *(CUdeviceptr *)data = 0;
+        if (!sim_in_sight(at, now))
             return CUDA_ERROR_INVALID_VALUE;
         *(CUdeviceptr *)data = at;
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        *(void **)data = NULL;
         if (!is_host(&place) && !(block && block->kind == SIM_BLOCK_MANAGED))
             return CUDA_ERROR_INVALID_VALUE;
         *(void **)data = (void *)(uintptr_t)at;
@@ -152,6 +173,9 @@ SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
         (unsigned int count, CUpointer_attribute *which, void **data, CUdeviceptr at), (count, which, data, at)) {
     if (!count || !which || !data)
         return CUDA_ERROR_INVALID_VALUE;
+    for (unsigned i = 0; i < count; i++)
+        if (which[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+            return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++) {
         if (attribute(data[i], which[i], at) == CUDA_SUCCESS)
             continue;
@@ -167,10 +191,13 @@ SIM_API(SIM_SURE, 7000, cuPointerGetAttributes,
 SIM_API(SIM_SURE, 6000, cuPointerSetAttribute, (const void *value, CUpointer_attribute which, CUdeviceptr at),
         (value, which, at)) {
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || (!block && !place_of(at).mapping))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!block)
+    CUresult result = sim_capture_unsafe();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!block && value && place_of(at).mapping)
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !block)
+        return CUDA_ERROR_INVALID_VALUE;
     block->sync_memops = *(const char *)value != 0;
     return CUDA_SUCCESS;
 }
@@ -187,6 +214,9 @@ static const char ipc_magic[8] = "vpoolipc";
 
 SIM_API(SIM_SURE, 4010, cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr at), (out, at)) {
     const struct sim_block *block = sim_block_find((uintptr_t)at);
+    CUresult why;
+    if (!sim_current(&why))
+        return why;
     if (!out || !block || block->kind != SIM_BLOCK_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     struct ipc ipc = {.at = block->range.start, .id = block->id};

@@ -496,7 +496,10 @@ void sim_capture_leave(struct sim_stream *stream);
 struct sim_capture *sim_capture_find(uint64_t id);
 void sim_graphs_reset(void);
 
-/* ---- memory (vmm.c, memory.c, mempool.c) ---- */
+/* ---- memory (vmm.c, memory.c, mempool.c, pointer.c) ---- */
+
+/* May the device of this context touch what lies there, by what was mapped or allowed? True of what is no memory. */
+bool sim_in_sight(CUdeviceptr at, const struct sim_context *now);
 
 struct sim_vmm_handle {
     CUmemGenericAllocationHandle value;

@@ -105,6 +105,27 @@ CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream) {
     return implicit_conflict(*stream);
 }
 
+/* A question about what a stream is: of a capture that has failed none is answered, and of the legacy stream none while
+ * one that it would wait for captures. */
+static CUresult stream_asked(CUstream handle, struct sim_stream **stream) {
+    CUresult result = sim_stream_of(handle, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return (*stream)->capture && (*stream)->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                                                             : implicit_conflict(*stream);
+}
+
+/* Others end the capture of the stream itself. */
+static CUresult stream_named(CUstream handle, struct sim_stream **stream) {
+    CUresult result = sim_stream_of(handle, stream);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!(*stream)->capture)
+        return implicit_conflict(*stream);
+    (*stream)->capture->invalid = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 /* A question about a stream's progress: a capturing stream has none, and asking is unsafe during other
  * captures. */
 static CUresult refuse_capturing(struct sim_stream *stream) {
@@ -121,10 +142,10 @@ static CUresult refuse_capturing(struct sim_stream *stream) {
 static CUresult create(CUstream *handle, unsigned flags, int priority) {
     CUresult why;
     struct sim_context *context = sim_current(&why);
-    if (!context)
-        return why;
     if (!handle || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING))
         return CUDA_ERROR_INVALID_VALUE;
+    if (!context)
+        return why;
     *handle = sim_stream_new(context, SIM_STREAM_PLAIN, flags, priority)->handle;
     return CUDA_SUCCESS;
 }
@@ -175,21 +196,19 @@ SIM_STREAM_API(_ptsz, 0, 2000, cuStreamSynchronize, (CUstream handle), (handle))
 
 SIM_STREAM_API(_ptsz, SIM_SURE, 12000, cuStreamGetId, (CUstream handle, unsigned long long *id), (handle, id)) {
     struct sim_stream *stream;
-    CUresult result = sim_stream_of(handle, &stream);
+    CUresult result = stream_named(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
     sim_cost(14);
     if (!id)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream->capture)
-        return refuse_capturing(stream);
     *id = stream->id;
     return CUDA_SUCCESS;
 }
 
 SIM_STREAM_API(_ptsz, SIM_SURE, 9020, cuStreamGetCtx, (CUstream handle, CUcontext *context), (handle, context)) {
     struct sim_stream *stream;
-    CUresult result = sim_stream_of(handle, &stream);
+    CUresult result = stream_asked(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
     if (!context)
@@ -223,7 +242,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUde
 
 SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsigned int *flags), (handle, flags)) {
     struct sim_stream *stream;
-    CUresult result = sim_stream_of(handle, &stream);
+    CUresult result = stream_named(handle, &stream);
     if (result == CUDA_SUCCESS)
         *flags = stream->flags;
     return result;
@@ -231,7 +250,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsign
 
 SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority)) {
     struct sim_stream *stream;
-    CUresult result = sim_stream_of(handle, &stream);
+    CUresult result = stream_asked(handle, &stream);
     if (result == CUDA_SUCCESS)
         *priority = stream->priority;
     return result;
@@ -287,7 +306,8 @@ static CUresult queue_value(CUstream handle, enum sim_op_kind kind, CUdeviceptr 
     CUresult result = sim_stream_for_work(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!at || at % (wide ? 8 : 4))
+    const struct sim_block *block = sim_block_find((uintptr_t)at);
+    if (!at || at % (wide ? 8 : 4) || (block && block->kind == SIM_BLOCK_POOL))
         return CUDA_ERROR_INVALID_VALUE;
     sim_cost(1750);
     struct sim_op *op = sim_op_new(kind);

@@ -121,6 +121,8 @@ SIM_API(SIM_VMM, 10020, cuMemGetAllocationGranularity,
     CUresult result = check_prop(undivided(prop, &own));
     if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_ERROR_INVALID_DEVICE) /* it is the same for all */
+        result = CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
         *granularity = sim.options.granularity;
     return result;
@@ -340,7 +342,7 @@ static CUresult check_access(const CUmemAccessDesc *desc, uintptr_t start, uintp
         desc->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (device && !sim_device_ok(desc->location.id))
-        return CUDA_ERROR_INVALID_DEVICE;
+        return CUDA_ERROR_INVALID_VALUE;
     while (start < end) {
         const struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
         if (!device && !mapping->handle->host)
@@ -387,9 +389,9 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess,
         (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr at), (flags, location, at)) {
     struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
     const struct sim_block *block = mapping ? NULL : sim_block_find((uintptr_t)at);
-    if (flags && location && block && (block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_POOL) &&
-        location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id == block->device) {
-        *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (flags && location && block && block->kind < SIM_BLOCK_HOST && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+        location->id == block->device) {
+        *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE; /* none that was set */
         return CUDA_SUCCESS;
     }
     if (!flags || !location || !mapping || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||

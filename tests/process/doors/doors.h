@@ -141,6 +141,8 @@ void world_start(void);
 /* Of the calling thread; -1: none, or not one of ours. */
 int current_context(void);
 int current_device(void);
+/* Then CUDA refuses frees (709), which are served here. */
+bool current_has_ended(void);
 /* A slot, or -1. */
 int pick_block(void);
 int pick_block_of(unsigned kinds);

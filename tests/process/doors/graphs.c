@@ -82,8 +82,7 @@ static void end(void) {
     say(" s%d", i);
     int res = CALLS(cuStreamEndCapture, s->handle, &graph);
     say(graph ? " graph" : " none");
-    bool goes_on = s->capture != i + 1 || res == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
-                   res == CUDA_ERROR_ILLEGAL_STATE || res == CUDA_ERROR_INVALID_HANDLE;
+    bool goes_on = s->capture != i + 1 || res == CUDA_ERROR_ILLEGAL_STATE || res == CUDA_ERROR_INVALID_HANDLE;
     if (goes_on)
         return;
     world.graphs[s->graph].graph = graph;

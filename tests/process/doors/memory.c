@@ -186,9 +186,9 @@ static int free_host(struct block *b) {
 static void free_any(void) {
     int i = pick_block(), stream = pick_stream();
     struct block *b = &world.blocks[i < 0 ? 0 : i];
-    if (i < 0 || b->graphs)
+    if (i < 0 || b->graphs || current_has_ended())
         return;
-    say(" b%d", i);
+    say(" b%d kind %d", i, (int)b->kind);
     int res;
     if (b->kind == HOST || b->kind == REGISTERED) {
         if (differs_now() || (used_elsewhere(b) && !drained(b)))
@@ -199,7 +199,8 @@ static void free_any(void) {
             return;
         res = unmap(b);
     } else if (b->kind == MANAGED || (b->kind == DEVICE ? !one_in(3) : one_in(3))) {
-        if (differs_now() || (used_elsewhere(b) && !drained(b)))
+        /* For stream-ordered memory CUDA waits for nothing here. */
+        if (differs_now() || ((b->kind == ASYNC || used_elsewhere(b)) && !drained(b)))
             return;
         res = CALL(cuMemFree, b->at);
     } else {
@@ -256,7 +257,7 @@ static void map_wrong(void) {
     CUmemGenericAllocationHandle handle = 0;
     if (i < 0)
         return;
-    say(" b%d", i);
+    say(" b%d kind %d", i, (int)b->kind);
     size_t size = one_in(2) ? b->size : (b->size + (2 << 20) - 1) & ~(size_t)((2 << 20) - 1);
     switch (below(5)) {
     case 0: CALL(cuMemUnmap, b->at, size); break;

@@ -14,6 +14,7 @@ static void say_attribute(CUpointer_attribute which, const void *value) {
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: say_address(number); break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: /* once set, it may be said of later blocks there, too */
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
@@ -80,6 +81,8 @@ static void attributes(void) {
         which[i] = (CUpointer_attribute)(1 + below(19));
         data[i] = values[i];
     }
+    for (unsigned i = 0; i < n; i++)
+        say("%s%d", i ? "," : " ", (int)which[i]);
     if (CALL(cuPointerGetAttributes, n, which, data, at) == 0)
         for (unsigned i = 0; i < n; i++) {
             say(" %d", (int)which[i]);
@@ -118,12 +121,12 @@ static void ipc(void) {
 static void set_attribute(void) {
     unsigned on = below(2);
     int i = pick_block();
-    if (i < 0)
+    if (i < 0 || world.captures || current_has_ended())
         return;
     struct block *b = &world.blocks[i];
-    say(" b%d kind %d", i, (int)b->kind);
-    CALL(cuPointerSetAttribute, &on, one_in(4) ? (CUpointer_attribute)below(10) : CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-         b->at);
+    CUpointer_attribute which = one_in(4) ? (CUpointer_attribute)below(10) : CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    say(" b%d kind %d, %d to %u", i, (int)b->kind, (int)which, on);
+    CALL(cuPointerSetAttribute, &on, which, b->at);
 }
 
 static void host_questions(void) {
@@ -161,7 +164,7 @@ static void exported(void) {
 
 static void pool_questions(void) {
     int p = pick_pool();
-    if (p < 0)
+    if (p < 0 || world.captures)
         return;
     cuuint64_t value = 0;
     CUmemPool_attribute which = (CUmemPool_attribute)(1 + below(9));

@@ -119,7 +119,8 @@ static void move(void) {
     unsigned form = below(4);
     int i = pick_block(), stream = form < 2 ? LEGACY : pick_stream();
     struct block *b = &world.blocks[i < 0 ? 0 : i];
-    if (i < 0 || !enter() || current_context() < 0 || !may_touch(context_of(stream), b) || !ordered(b, stream))
+    if (i < 0 || !enter() || current_context() < 0 || !may_touch(context_of(stream), b) ||
+        !may_copy(context_of(stream), b) || !ordered(b, stream))
         return;
     unsigned char *host = malloc(b->size);
     memset(host, 9, b->size);

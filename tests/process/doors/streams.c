@@ -156,12 +156,12 @@ static void host_function(void) {
 
 /* A value written in the order of a stream, which nobody need wait for. */
 static void values(void) {
-    int i = pick_block_of(1u << DEVICE | 1u << ASYNC), s = pick_made_stream();
+    int i = pick_block_of(1u << DEVICE), s = pick_made_stream();
     struct block *b = &world.blocks[i < 0 ? 0 : i];
     if (i < 0 || s < 0 || b->size < 8 || capturing(s) || b->device != world.contexts[context_of(s)].device ||
         !ordered(b, s))
         return;
-    say(" b%d s%d", i, s);
+    say(" b%d kind %d s%d", i, (int)b->kind, s);
     if (CALL(cuStreamWriteValue32, world.streams[s].handle, b->at, below(1u << 30), 0) == 0) {
         used(b, s);
         if (one_in(4))

@@ -53,13 +53,11 @@ void world_start(void) {
     cuInit(0);
     for (int i = 0; world.thread == 0 && i < DEVICES; i++) {
         struct context *c = &world.contexts[i];
-        cuDevicePrimaryCtxRetain(&c->handle, i);
-        c->device = i;
-        c->alive = true;
-        cuDeviceGetDefaultMemPool(&world.pools[i].handle, i);
-        world.pools[i].device = i;
+        c->device = world.pools[i].device = i;
         world.pools[i].access = 1u << i;
-        world.pools[i].alive = world.pools[i].current = true;
+        c->alive = cuDevicePrimaryCtxRetain(&c->handle, i) == CUDA_SUCCESS;
+        world.pools[i].alive = world.pools[i].current = cuDeviceGetDefaultMemPool(&world.pools[i].handle, i) ==
+                                                        CUDA_SUCCESS;
     }
     primary = world.contexts[0].handle;
     cuCtxSetCurrent(primary);
@@ -73,6 +71,11 @@ int current_context(void) {
         if (world.contexts[i].alive && world.contexts[i].handle == now)
             return i;
     return -1;
+}
+
+bool current_has_ended(void) {
+    CUcontext now = NULL;
+    return !cuCtxGetCurrent(&now) && now && current_context() < 0;
 }
 
 int current_device(void) {
@@ -275,7 +278,14 @@ bool may_copy(int context, const struct block *block) {
     /* docs/limits.md: between devices that cannot reach each other a copy needs a context of each. */
     if (block->kind == ASYNC && !world.contexts[block->device].alive)
         return false;
-    return block->kind != MAPPED || (context >= 0 && block->access & (1u << world.contexts[context].device));
+    /* And of stream-ordered memory they need leave in CUDA, which looks at the current context, in batches at the
+     * stream's, and none here. */
+    const int now = current_device();
+    const unsigned access = block->kind == ASYNC ? world.pools[block->pool].access : block->access;
+    if (block->kind != ASYNC && block->kind != MAPPED)
+        return true;
+    return (block->kind == ASYNC || context >= 0) && (now < 0 || access & (1u << now)) &&
+           (context < 0 || access & (1u << world.contexts[context].device));
 }
 
 /* docs/limits.md: in a graph a copy is made by one context, which reaches both ends. */
@@ -296,7 +306,10 @@ bool may_touch(int context, const struct block *block) {
     const struct context *c = &world.contexts[context];
     switch (block->kind) {
     case MAPPED: return block->access & (1u << c->device);
-    case DEVICE: return block->device == c->device || c->peers & (1u << block->device);
+    case DEVICE:
+        /* Peer access is given from context to context; here it holds for the device. */
+        return block->device == c->device ||
+               (c->peers & (1u << block->device) && c->peer_of[block->device] == block->context);
     case ASYNC: return block->device == c->device || world.pools[block->pool].access & (1u << c->device);
     case HOST:
     case REGISTERED:

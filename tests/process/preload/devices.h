@@ -19,6 +19,12 @@ void check_bytes(CUdeviceptr ptr, unsigned char value);
 
 /* ---- devices_nodes.c ---- */
 
+/* A copy of SIZE bytes. */
+CUDA_MEMCPY3D row(CUdeviceptr dst, CUdeviceptr src);
 void nodes_are_as_others(void);
 void nodes_run_where_their_memory_is(void);
 void graphs_have_no_copies_between_devices_apart(void);
+
+/* ---- devices_current.c ---- */
+
+void copies_do_not_mind_what_is_current(void);

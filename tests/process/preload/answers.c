@@ -1,0 +1,98 @@
+/* Guests whose calls fail, or ask what few do: what they are told, and what is written where they asked. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <cuda_runtime_api.h>
+
+#include "guest.h"
+
+#define MIB ((size_t)1 << 20)
+#define NOWHERE ((CUdeviceptr)0x7777)
+
+static CUcontext context;
+
+static void start(void) {
+    CHECK_OK(cuInit(0));
+    CHECK_OK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK_OK(cuCtxSetCurrent(context));
+}
+
+/* The driver begins by writing 0, and the pitch is known before there is memory. */
+static void what_fails_leaves_no_address(void) {
+    const size_t much = (size_t)1 << 44;
+    CUmemoryPool pool;
+    CUdeviceptr ptr;
+    size_t pitch;
+    void *at;
+
+    start();
+    CHECK_OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    CHECK_OK(cuMemAlloc(&ptr, MIB)); /* there is a pool by now */
+#define TRY(call)                                                                                                      \
+    ptr = NOWHERE, at = (void *)NOWHERE, pitch = 7;                                                                    \
+    SHOW(call);                                                                                                        \
+    printf("%llx %p %zu\n", (unsigned long long)ptr, at, pitch)
+    TRY(cuMemAlloc(&ptr, much));
+    TRY(cuMemAlloc(&ptr, 0));
+    TRY(cuMemAllocAsync(&ptr, much, NULL));
+    TRY(cuMemAllocFromPoolAsync(&ptr, much, pool, CU_STREAM_PER_THREAD));
+    TRY(cuMemAllocPitch(&ptr, &pitch, much - 1, 2, 4));
+    TRY(cuMemAllocPitch(&ptr, &pitch, 100, much, 4));
+    TRY(cuMemAllocPitch(&ptr, &pitch, 100, 1, 5));
+    TRY(cudaMalloc(&at, much));
+    TRY(cudaMallocAsync(&at, much, NULL));
+    TRY(cudaMallocPitch(&at, &pitch, much - 1, 2));
+    TRY(cuMemAlloc(NULL, much));
+    TRY(cuMemAllocAsync(NULL, much, NULL));
+}
+
+static void ask(CUdeviceptr ptr) {
+    const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    unsigned long long access = 77;
+    CUipcMemHandle handle;
+    unsigned flags = 77;
+    CUdeviceptr base;
+    size_t size;
+
+    SHOW(cuMemGetAccess(&access, &device, ptr));
+    SHOW(cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, ptr));
+    SHOW(cuMemGetAddressRange(&base, &size, ptr));
+    SHOW(cuIpcGetMemHandle(&handle, ptr) == CUDA_ERROR_INVALID_CONTEXT);
+    SHOW(cuMemHostUnregister((void *)ptr));
+    SHOW(cuMemFreeHost((void *)ptr));
+    SHOW(access);
+    SHOW(flags);
+}
+
+/* What a thread asks that has no context. */
+static void questions_without_a_context(void) {
+    CUdeviceptr plain, ordered;
+    CUcontext unused;
+
+    start();
+    CHECK_OK(cuMemAlloc(&plain, 3 * MIB));
+    CHECK_OK(cuMemAllocAsync(&ordered, 3 * MIB, NULL));
+    ask(plain);
+    ask(ordered);
+    CHECK_OK(cuCtxPopCurrent(&unused));
+    ask(plain);
+    ask(ordered);
+}
+
+/* Of all that can be asked one may be set; of a mapping the driver says that none can. */
+static void what_cannot_be_set_is_told_of(void) {
+    CUdeviceptr plain, ordered;
+    const unsigned on = 1;
+
+    start();
+    CHECK_OK(cuMemAlloc(&plain, 3 * MIB));
+    CHECK_OK(cuMemAllocAsync(&ordered, 3 * MIB, NULL));
+    for (int i = 0; i < 24; i++) {
+        if (i == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) /* refused before CUDA 12.1: docs/limits.md */
+            continue;
+        SHOW(cuPointerSetAttribute(&on, (CUpointer_attribute)i, plain + 512));
+        SHOW(cuPointerSetAttribute(&on, (CUpointer_attribute)i, ordered));
+    }
+    SHOW(cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain));
+}
+
+GUEST_MAIN(GUEST(what_fails_leaves_no_address), GUEST(questions_without_a_context),
+           GUEST(what_cannot_be_set_is_told_of))

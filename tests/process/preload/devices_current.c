@@ -1,0 +1,49 @@
+/* Copies in a stream whose context is not the current one: there is none, or another device's. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices.h"
+
+/* Queues each kind of copy of `there`, in the stream of its own device, and looks at what has come of it. */
+static void copy_in(CUstream of, CUdeviceptr there, CUdeviceptr other, unsigned char *host, unsigned char value) {
+    CUDA_MEMCPY2D area = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = host,
+                          .srcPitch = SIZE / 4,
+                          .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+                          .dstDevice = there,
+                          .dstPitch = SIZE / 4,
+                          .WidthInBytes = SIZE / 4,
+                          .Height = 4};
+    CUDA_MEMCPY3D box = row((CUdeviceptr)(uintptr_t)(host + SIZE), other);
+
+    memset(host, value, SIZE);
+    CHECK_OK(cuMemcpyHtoDAsync(there, host, SIZE, of));
+    CHECK_OK(cuMemcpyDtoDAsync(other, there, SIZE, of));
+    CHECK_OK(cuMemcpyDtoHAsync(host + SIZE, other, SIZE, of));
+    CHECK_OK(cuStreamSynchronize(of));
+    CHECK(!memcmp(host, host + SIZE, SIZE));
+    memset(host, value + 1, SIZE);
+    CHECK_OK(cuMemcpy2DAsync(&area, of));
+    CHECK_OK(cuMemcpyAsync(other, there, SIZE, of));
+    CHECK_OK(cuMemcpy3DAsync(&box, of));
+    CHECK_OK(cuStreamSynchronize(of));
+    CHECK(!memcmp(host, host + SIZE, SIZE));
+}
+
+/* Nor is anything opened by it to a device that has no part in it. */
+void copies_do_not_mind_what_is_current(void) {
+    unsigned char *host = malloc((size_t)2 * SIZE);
+
+    CHECK(host);
+    start();
+    for (int device = 0; device < 2; device++) {
+        CUdeviceptr there = take(device, device), other = take(device, false);
+        const CUcontext currents[] = {context[1 - device], NULL, context[device]};
+
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(cuCtxSetCurrent(currents[i]));
+            copy_in(stream[device], there, other, host, (unsigned char)(10 * device + 3 * i));
+        }
+        CHECK(driver_access(there, 1 - device) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    }
+    free(host);
+    check_served();
+}
