@@ -131,6 +131,14 @@ def software_rows(work, quick):
     return rows
 
 
+def made_up_row(work, runtime_folder, quick):
+    """Random programs of CUDA calls: each must be answered the same bare and under the library."""
+    build = os.path.dirname(work)
+    return Row("made-up programs as bare", [sys.executable, os.path.join(ROOT, "tests/process/doors/compare"),
+               os.path.join(build, "tests/process/doors/doors"), "--device", "--jobs", "12", "--seconds", "25" if quick else "90"],
+               section="memory", env={"LD_LIBRARY_PATH": runtime_folder or ""}, limit=240)
+
+
 def memory_rows(work):
     """What the calls on memory mean, each answer as it is without us; and memory whose addresses a graph knows."""
     build = os.path.dirname(work)
@@ -299,6 +307,7 @@ def all_rows(work, runtime_folder, quick, before=None, seconds=None):
     PyTorch is under stress for so many seconds."""
     return [*empty_contexts(work), *cuda_rows(work, runtime_folder, quick), *pytorch_rows(quick), *framework_rows(),
             *stress_rows(work, quick), *call_rows(work), *software_rows(work, quick), *memory_rows(work),
+            made_up_row(work, runtime_folder, quick),
             *poison_rows(Row, script, python_example), *ipc_rows(work),
             *peer_rows(work, 1 if quick else 3, before), *torch_rows(Row, script, work, quick, seconds),
             *spill_rows(Row, script, work, quick), *soak_rows(work, 60 if quick else 480)]

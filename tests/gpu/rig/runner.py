@@ -81,7 +81,7 @@ class Runner:
             added = {"LD_PRELOAD": library, "VPOOL_STATS": base + ".stats.%p"} | added
         whole = {name: value for name, value in os.environ.items() if not name.startswith(FORGOTTEN)}
         whole.setdefault("CUDA_VISIBLE_DEVICES", "0")
-        whole |= {"PYTHONUNBUFFERED": "1"} | added
+        whole |= {"PYTHONUNBUFFERED": "1", "TEST_PRELOAD": self.library} | added
 
         run = Run(" ".join([f"{name}={shlex.quote(value)}" for name, value in added.items()] + [shlex.join(argv)]),
                   base=base, began=time.monotonic())
