@@ -405,8 +405,9 @@
       void **, size_t, cudaMemPool_t, cudaStream_t) \
     X(cudaFreeAsync, cudaFreeAsync, FREES, a && free_async(a, b), void *, cudaStream_t) \
     X(cudaFreeAsync_ptsz, cudaFreeAsync, FREES, a && free_async(a, vp_own(b)), void *, cudaStream_t) \
-    X(cudaMemGetInfo, cudaMemGetInfo, FREES, false, size_t *, size_t *) \
-    X(cudaPointerGetAttributes, cudaPointerGetAttributes, FREES, false, struct cudaPointerAttributes *, const void *) \
+    X(cudaMemGetInfo, cudaMemGetInfo, ALLOCATES, false, false, size_t *, size_t *) \
+    X(cudaPointerGetAttributes, cudaPointerGetAttributes, ALLOCATES, false, false, struct cudaPointerAttributes *, \
+      const void *) \
     VP_ALIKE(X, cudaGetDriverEntryPoint, cudaGetDriverEntryPoint, RESOLVES, const char *, void **, unsigned long long, \
       enum cudaDriverEntryPointQueryResult *) \
     VP_ALIKE(X, cudaGetDriverEntryPointByVersion, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \

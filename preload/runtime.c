@@ -75,9 +75,9 @@ static bool free_async(void *ptr, CUstream stream) {
     return short_way(res, 0, NULL, 0);
 }
 
-/* What the program is told of a free that failed. PyTorch's other backend throws it out of a destructor, and the
- * process ends: after a kernel's error before anybody was told of that, after a capture that failed for memory that
- * never was. PyTorch's cache, which the program would have without us, asks nobody. */
+/* What the program is told of a free that failed (not of NULL, which begins a context). PyTorch's other backend throws
+ * it out of a destructor, and the process ends: after a kernel's error before anybody was told of that, after a capture
+ * that failed for memory that never was. PyTorch's cache, which the program would have without us, asks nobody. */
 static cudaError_t failed_free(cudaError_t err, const void *address) {
     const struct link_map *caller = vp_adopt_async ? vp_object_at(address) : NULL;
     if (!caller || (!strstr(caller->l_name, "c10_cuda") && !strstr(caller->l_name, "libtorch")))
@@ -95,13 +95,12 @@ static cudaError_t failed_free(cudaError_t err, const void *address) {
             return cudaSuccess;                                                                                        \
         return RUNTIME_REAL(runtime, symbol)(VP_NAMES(__VA_ARGS__));                                                   \
     }
-/* Or another that needs no look at the caller's runtime, where that need not be called. */
 #define VP_MAKE_FREES(symbol, like, freed, ...)                                                                        \
     cudaError_t symbol(VP_PARAMS(__VA_ARGS__)) {                                                                       \
         if (freed)                                                                                                     \
             return cudaSuccess;                                                                                        \
         cudaError_t err = RUNTIME_REAL(CALLERS_RUNTIME(), symbol)(VP_NAMES(__VA_ARGS__));                              \
-        return __builtin_expect(err == cudaSuccess, true) ? err : failed_free(err, __builtin_return_address(0));       \
+        return __builtin_expect(!err || !a, true) ? err : failed_free(err, __builtin_return_address(0));               \
     }
 /* The runtime's resolvers of driver functions. One of CUDA 11 takes no `status`, and does not mind it. */
 #define VP_MAKE_RESOLVES(symbol, like, ...)                                                                            \

@@ -134,6 +134,10 @@ API void snapshot();
 /* Its memory; and whether a free of it would throw, out of a destructor. */
 API void *mallocAsync(size_t size);
 API bool freeAsync(void *ptr);
+/* Whether what else PyTorch asks of the runtime would throw: for a context, what is free, and about a pointer. */
+API bool beginContext();
+API bool memGetInfo();
+API bool pointerAttributes(const void *ptr);
 API void recordHistory();
 
 } // namespace CUDACachingAllocator

@@ -107,6 +107,12 @@ def after_an_error_a_free_throws_nothing():
         guest("a_free_after_an_error", VPOOL_ADOPT=choice, STANDIN_THROWS="1", PYTORCH_CUDA_ALLOC_CONF=setting)
 
 
+def after_an_error_all_else_is_told_of_it():
+    for choice in "auto", "bare", "0":
+        said = guest("errors_are_told", VPOOL_ADOPT=choice)
+        assert not said, (choice, said)
+
+
 def a_setting_of_the_users_is_kept():
     guest("the_cache_hands_over", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
     said = guest("the_cache_is_native", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
@@ -189,6 +195,7 @@ def room():
 if sys.argv[2:] == [VERSION, "rules"]:
     tests = [told(case) for case in ORDER] + [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, after_an_error_a_free_throws_nothing,
+              after_an_error_all_else_is_told_of_it,
               served(EXPANDS, **QUIET)]
 elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
@@ -205,6 +212,7 @@ else:
     tests += [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               what_the_other_backend_refuses_has_a_word, after_an_error_a_free_throws_nothing,
+              after_an_error_all_else_is_told_of_it,
               a_lock_that_is_released_keeps_memory_to_the_cache]
     tests += [the_choice_falls_where_it_is_linked] if VERSION == "v215" else []
 tap.run(tests)

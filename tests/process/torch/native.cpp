@@ -111,6 +111,20 @@ bool freeAsync(void *ptr) {
     return cudaGetLastError() != cudaSuccess || cudaFreeAsync(ptr, getCurrentCUDAStream().stream()) != cudaSuccess;
 }
 
+bool beginContext() {
+    return cudaFree(nullptr) != cudaSuccess;
+}
+
+bool memGetInfo() {
+    size_t available, all;
+    return cudaMemGetInfo(&available, &all) != cudaSuccess;
+}
+
+bool pointerAttributes(const void *ptr) {
+    cudaPointerAttributes attributes;
+    return cudaPointerGetAttributes(&attributes, ptr) != cudaSuccess;
+}
+
 std::shared_ptr<Checkpoint> getCheckpointState(DeviceIndex device, MempoolId id) {
     return cache_of(device).checkpoint(id);
 }

@@ -376,6 +376,18 @@ static void a_free_after_an_error() {
     cudaGetLastError();
 }
 
+/* Nothing but a free has its error kept from the program. */
+static void errors_are_told() {
+    auto fail = (void (*)(const char *, long, CUresult))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "vp_sim_fail");
+    CHECK(fail);
+    for (const char *call : {"cuDevicePrimaryCtxRetain", "cuMemGetInfo_v2", "cuPointerGetAttributes"})
+        fail(call, -1, CUDA_ERROR_ASSERT);
+    CHECK(cache::beginContext() && cudaGetLastError() == cudaErrorAssert);
+    fail("cuDevicePrimaryCtxRetain", 0, CUDA_SUCCESS);
+    CHECK(cache::memGetInfo() && cudaGetLastError() == cudaErrorAssert);
+    CHECK(cache::pointerAttributes(&fail) && cudaGetLastError() == cudaErrorAssert);
+}
+
 static void the_cache_hands_over() {
     CHECK(cache::backend() == "cudaMallocAsync");
 }
@@ -530,6 +542,7 @@ const Case order_cases[] = {
     CASE(the_cache_is_native),
     CASE(the_cache_hands_over),
     CASE(a_free_after_an_error),
+    CASE(errors_are_told),
     CASE(features_are_refused),
     CASE(a_feature_is_refused),
     CASE(other_failures_are_let_be),
