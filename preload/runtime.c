@@ -30,11 +30,9 @@
 static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) {
     vp_door_leave();
     vp_door_told = (struct vp_door_told){res && res != VP_NOT_OURS ? size : 0, res};
-    if (res)
-        return false;
-    if (ptr)
+    if (!res && ptr)
         *ptr = (void *)(uintptr_t)found;
-    return true;
+    return !res;
 }
 
 /* `address`: where the program goes on. */
@@ -80,7 +78,8 @@ static bool free_async(void *ptr, CUstream stream) {
  * that failed for memory that never was. PyTorch's cache, which the program would have without us, asks nobody. */
 static cudaError_t failed_free(cudaError_t err, const void *address) {
     const struct link_map *caller = vp_adopt_async ? vp_object_at(address) : NULL;
-    if (!caller || (!strstr(caller->l_name, "c10_cuda") && !strstr(caller->l_name, "libtorch")))
+    const char *name = caller ? basename(caller->l_name) : "";
+    if (!strstr(name, "c10_cuda") && !strstr(name, "libtorch"))
         return err;
     cudaError_t (*forget)(void) = vp_caller_find(address, "cudaGetLastError", NULL, NULL, "libcudart");
     if (forget)

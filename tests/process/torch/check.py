@@ -26,13 +26,13 @@ PAST = "binds its calls past libvpool.so"
 HANDS_OVER = "this build of PyTorch does not tell of its blocks"
 
 
-def guest(case, library=LIBRARY, linked=False, **settings):
+def guest(case, library=LIBRARY, linked=False, folder=GUESTS / VERSION, **settings):
     """What a case says, which must be right by itself; of a program that loads PyTorch, or is linked with it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("VPOOL_", "PYTORCH_"))}
-    environment |= {"LD_LIBRARY_PATH": f"{GUESTS / VERSION}:{SIM}", "LD_PRELOAD": ":".join([*BEFORE, str(library)]),
+    environment |= {"LD_LIBRARY_PATH": f"{folder}:{SIM}", "LD_PRELOAD": ":".join([*BEFORE, str(library)]),
                     "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0",  # the cache is never taken down
                     "VPOOL_ADOPT": "bare", "VPOOL_SIM": "capacity=256M,devices=2", "VPOOL_PAGE": "0"} | settings
-    program = [GUESTS / VERSION / "linked"] if linked else [GUESTS / "loader", GUESTS / VERSION / "libguest.so"]
+    program = [folder / "linked"] if linked else [GUESTS / "loader", folder / "libguest.so"]
     done = subprocess.run([*program, case], env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
     assert done.returncode == 0, f"{case}: {done.returncode}\n{done.stdout}"
@@ -105,6 +105,13 @@ def after_an_error_a_free_throws_nothing():
         guest("a_free_after_an_error", VPOOL_ADOPT=choice)
     for choice, setting in ("auto", "backend:cudaMallocAsync"), ("bare", ""), ("0", ""):
         guest("a_free_after_an_error", VPOOL_ADOPT=choice, STANDIN_THROWS="1", PYTORCH_CUDA_ALLOC_CONF=setting)
+
+
+def after_an_error_a_library_beside_pytorch_is_told_of_it():
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent, "libtorch-app")
+        folder.symlink_to(GUESTS / VERSION)
+        guest("a_free_after_an_error", folder=folder, VPOOL_ADOPT="auto")
 
 
 def after_an_error_all_else_is_told_of_it():
@@ -195,7 +202,7 @@ def room():
 if sys.argv[2:] == [VERSION, "rules"]:
     tests = [told(case) for case in ORDER] + [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, after_an_error_a_free_throws_nothing,
-              after_an_error_all_else_is_told_of_it,
+              after_an_error_all_else_is_told_of_it, after_an_error_a_library_beside_pytorch_is_told_of_it,
               served(EXPANDS, **QUIET)]
 elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
@@ -212,7 +219,7 @@ else:
     tests += [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               what_the_other_backend_refuses_has_a_word, after_an_error_a_free_throws_nothing,
-              after_an_error_all_else_is_told_of_it,
+              after_an_error_all_else_is_told_of_it, after_an_error_a_library_beside_pytorch_is_told_of_it,
               a_lock_that_is_released_keeps_memory_to_the_cache]
     tests += [the_choice_falls_where_it_is_linked] if VERSION == "v215" else []
 tap.run(tests)
