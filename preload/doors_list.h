@@ -254,6 +254,7 @@
     X(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset_v2, ENDS, vp_api_primary(a, false), true, CUdevice) \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, SAME, CUdevice) \
     X(cuCtxPopCurrent_v2, cuCtxPopCurrent_v2, LEAVES, true, CUcontext *) \
+    X(cuCtxPopCurrent, cuCtxPopCurrent_v2, SAME, CUcontext *) \
     X(cuCtxSetCurrent, cuCtxSetCurrent, LEAVES, !a, CUcontext) \
     X(cuCtxSynchronize, cuCtxSynchronize, BY_HAND) \
     X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUcontext) \
@@ -406,8 +407,7 @@
     X(cudaFreeAsync, cudaFreeAsync, FREES, a && free_async(a, b), void *, cudaStream_t) \
     X(cudaFreeAsync_ptsz, cudaFreeAsync, FREES, a && free_async(a, vp_own(b)), void *, cudaStream_t) \
     X(cudaMemGetInfo, cudaMemGetInfo, ALLOCATES, false, false, size_t *, size_t *) \
-    X(cudaPointerGetAttributes, cudaPointerGetAttributes, ALLOCATES, false, false, struct cudaPointerAttributes *, \
-      const void *) \
+    X(cudaPointerGetAttributes, cudaPointerGetAttributes, ALLOCATES, false, false, struct cudaPointerAttributes *, const void *) \
     VP_ALIKE(X, cudaGetDriverEntryPoint, cudaGetDriverEntryPoint, RESOLVES, const char *, void **, unsigned long long, \
       enum cudaDriverEntryPointQueryResult *) \
     VP_ALIKE(X, cudaGetDriverEntryPointByVersion, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \

@@ -8,6 +8,7 @@
 /* cuda.h gives these names to their newest variant by macro. Here a name is a symbol. */
 #undef cuCtxCreate
 #undef cuCtxDestroy
+#undef cuCtxPopCurrent
 #undef cuDevicePrimaryCtxRelease
 #undef cuDevicePrimaryCtxReset
 #undef cuGetProcAddress

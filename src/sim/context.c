@@ -198,7 +198,7 @@ SIM_API(SIM_SURE, 4000, cuCtxPushCurrent_v2, (CUcontext handle), (handle)) {
     return context ? push(context) : handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
 }
 
-SIM_API(SIM_SURE, 4000, cuCtxPopCurrent_v2, (CUcontext * handle), (handle)) {
+static CUresult pop(CUcontext *handle) {
     struct sim_thread *self = sim_self();
     sim_cost(14);
     if (!self->depth)
@@ -207,6 +207,15 @@ SIM_API(SIM_SURE, 4000, cuCtxPopCurrent_v2, (CUcontext * handle), (handle)) {
     if (handle)
         *handle = context ? context->handle : NULL;
     return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 4000, cuCtxPopCurrent_v2, (CUcontext * handle), (handle)) {
+    return pop(handle);
+}
+
+#undef cuCtxPopCurrent
+SIM_API(SIM_SURE, 2000, cuCtxPopCurrent, (CUcontext * handle), (handle)) {
+    return pop(handle);
 }
 
 SIM_API(SIM_SURE, 4000, cuCtxSetCurrent, (CUcontext handle), (handle)) {

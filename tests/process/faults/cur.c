@@ -35,12 +35,29 @@ static void *t3(void *x) {
     return 0;
 }
 
+/* Which has left its context, by the name that ctypes finds. */
+static void *t4(void *x) {
+    CUresult (*pop)(CUcontext *) = (CUresult(*)(CUcontext *))sym("cuCtxPopCurrent");
+    CUcontext c = 0;
+    void *r;
+    OK(cudaMalloc(&r, 1 << 20));
+    OK(cudaFree(r));
+    OK(cudaMalloc(&r, 1 << 20));
+    OK(pop(&c));
+    c = 0;
+    printf("cudaFree -> %d, ", cudaFree(r));
+    cuCtxGetCurrent(&c);
+    CUdeviceptr z;
+    printf("context current %s, cuMemAlloc -> %d\n", c ? "yes" : "NO", cuMemAlloc(&z, 100));
+    return 0;
+}
+
 int main(void) {
     OK(cudaMalloc(&p, 1 << 20));
     OK(cudaStreamCreate(&s));
     OK(cudaMallocAsync(&q, 1 << 20, s));
-    void *(*f[])(void *) = {t1, t2, t3};
-    for (int i = 0; i < 3; i++) {
+    void *(*f[])(void *) = {t1, t2, t3, t4};
+    for (int i = 0; i < 4; i++) {
         pthread_t h;
         pthread_create(&h, 0, f[i], 0);
         pthread_join(h, 0);
