@@ -231,9 +231,7 @@ static VP_LOCKED void set_attribute(struct vp_mempool *mp, CUmemPool_attribute a
 }
 
 CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    if (!value || !vp_state.drv.cuMemPoolSetAttribute)
-        return VP_NOT_OURS;
-    struct vp_mempool *mp = enter_with(pool);
+    struct vp_mempool *mp = value && vp_state.drv.cuMemPoolSetAttribute ? enter_with(pool) : NULL;
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
@@ -248,17 +246,18 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
     struct vp_mempool *mp = enter_with(pool);
     if (!mp)
         return VP_NOT_OURS;
-    vp_pressure_trim(vp_state.pools[mp->device], keep);
-    mp->had = keep > mp->used ? keep < mp->had ? keep : mp->had : mp->used;
+    struct vp_pool *device = vp_state.pools[mp->device];
+    vp_pressure_trim(device, keep);
+    /* Whole handles go back: what is left of one beside live blocks is the pool's as before. */
+    keep = vp_align_up(keep > mp->had ? mp->had : keep > mp->used ? keep : mp->used, device->mem.granularity);
+    mp->had = keep < mp->had ? keep : mp->had;
     vp_leave();
     return CUDA_SUCCESS;
 }
 
 /* The driver's own pool knows the rules, and later answers cuMemPoolGetAccess. */
 CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    if (!map || !count || !vp_state.drv.cuMemPoolSetAccess)
-        return VP_NOT_OURS;
-    struct vp_mempool *mp = enter_with(pool);
+    struct vp_mempool *mp = map && count && vp_state.drv.cuMemPoolSetAccess ? enter_with(pool) : NULL;
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAccess(pool, map, count);

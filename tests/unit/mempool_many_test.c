@@ -65,3 +65,19 @@ Test(mempool, a_pool_that_is_not_ours_is_not_looked_for_at_each_allocation) {
     cu_ok(cuMemPoolDestroy(pool));
     door_close();
 }
+
+/* Nothing else has asked for that device yet. */
+Test(mempool, another_devices_default_pool) {
+    CUmemoryPool pool;
+    CUdeviceptr a;
+    uint64_t used;
+    door_open("capacity=64M,granularity=64K,lazy=0,devices=2");
+    cu_ok(cuDeviceGetDefaultMemPool(&pool, 1));
+    cu_ok(vp_api_alloc_async(&a, MiB, pool, 0));
+    cr_assert_eq(vp_sim_used_vmm(1), MiB);
+    cu_ok(vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    cr_assert_eq(used, MiB);
+    cu_ok(door_free_async(a, 0));
+    cr_assert(door_served);
+    door_close();
+}
