@@ -35,7 +35,7 @@ struct traces {
     bool own;
     char *paths[TRACES];
     off_t sizes[TRACES];
-    size_t count, passed_over;
+    size_t count, passed_over, unread;
 };
 
 /* What people call the program: of an interpreter, the script. Without what would be special in a trace's name. */
@@ -165,12 +165,13 @@ static void keep(struct traces *t, char *path, off_t size) {
 }
 
 /* Traces without an allocation have nothing to show, and what cannot be read has been said of. */
-static bool has_events(const char *path, off_t *size) {
+static bool has_events(struct traces *t, const char *path, off_t *size) {
     struct vp_trace trace;
     char message[512];
     bool read = vp_trace_read(&trace, path, message, sizeof message) == 0, any = read && trace.count;
     if (!read)
         fprintf(stderr, "vpool run: %s\n", message);
+    t->unread += !read;
     *size = read ? (off_t)trace.count : 0;
     if (read)
         vp_trace_finish(&trace);
@@ -188,7 +189,7 @@ static void find_traces(struct traces *t, const struct timespec *since) {
         bool now = !stat(path, &about) &&
                    (about.st_mtim.tv_sec > since->tv_sec ||
                     (about.st_mtim.tv_sec == since->tv_sec && about.st_mtim.tv_nsec >= since->tv_nsec));
-        if (now && has_events(path, &size))
+        if (now && has_events(t, path, &size))
             keep(t, path, size);
         else
             free(path);
@@ -379,7 +380,10 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
         return 1;
     }
     find_traces(traces, &since);
-    if (!traces->count)
+    const bool unread = !traces->count && traces->unread;
+    if (unread)
+        fprintf(stderr, "vpool run: %s: what was recorded cannot be read, and there is no page\n", page);
+    else if (!traces->count)
         fprintf(
             stderr,
             "vpool run: %s: nothing was allocated through the library, and there is no page. What stands in the way: vpool doctor -- %s\n",
@@ -397,5 +401,5 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
         free(traces->paths[i]);
     free(traces);
     /* The program's own failure goes before ours. */
-    return status ? end_as(status) : failed;
+    return status ? end_as(status) : failed || unread;
 }

@@ -182,6 +182,14 @@ def run_keeps_a_trace_from_its_own_page():
             assert status and "would be written over" in err and file.readline() == "op,id,size,stream,us\n", err
 
 
+def run_tells_of_a_trace_that_had_no_room():
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(["sh", "-c", 'ulimit -f 0; exec "$0" "$@"', VPOOL, "run", "--sim", f"--report={folder}/page", GUEST, "open",
+                               "alloc=3"], env={**ENV, "TMPDIR": folder, "VPOOL_SIM": "backing=ledger"}, capture_output=True, text=True)
+        assert done.returncode == 1 and "the file is empty" in done.stderr and not os.listdir(folder), (done, os.listdir(folder))
+        assert "cannot be read, and there is no page" in done.stderr and "doctor" not in done.stderr, done
+
+
 def run_refuses_wrong_arguments():
     one_line("run")
     one_line("run", "--nothing", "true")
@@ -514,7 +522,7 @@ TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
             run_takes_the_library_that_has_the_policy, the_library_names_the_one_with_the_policy, the_first_of_two_libraries_serves,
             run_sizes_the_device, run_finds_what_was_installed, run_finds_what_lies_beside_it_without_proc,
-            run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page,
+            run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_tells_of_a_trace_that_had_no_room,
             run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
