@@ -79,3 +79,17 @@ void sim_graph_memory_reset(void) {
         sim_graph_memory_take(given);
     }
 }
+
+bool sim_graph_memory_trim(int device, size_t most) {
+    size_t *left = &sim.devices[device].of_graphs, given = *left < most ? *left : most;
+    *left -= given;
+    sim_phys_give(device, given);
+    return given > 0;
+}
+
+SIM_API(SIM_SURE, 11040, cuDeviceGraphMemTrim, (CUdevice device), (device)) {
+    if (!sim_device_ok(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    sim_graph_memory_trim(device, SIZE_MAX);
+    return CUDA_SUCCESS;
+}

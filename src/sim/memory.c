@@ -103,9 +103,12 @@ CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, in
         phys = 0;
     if (bytes > (size_t)1 << 46)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (kind == SIM_BLOCK_GRAPH)
+        sim_graph_memory_trim(device, phys);
     if (!sim_phys_take(device, phys)) {
+        const bool late = sim_graph_memory_trim(device, SIZE_MAX) && kind == SIM_BLOCK_POOL;
         sim_pools_trim(device);
-        if (!sim_phys_take(device, phys))
+        if (late || !sim_phys_take(device, phys))
             return CUDA_ERROR_OUT_OF_MEMORY;
     }
     uintptr_t at = space_take(bytes, &space);
@@ -141,7 +144,9 @@ void sim_block_destroy(struct sim_block *block) {
         LIST_REMOVE(block, link);
     if (block->space)
         space_give(block->range.start, block->space);
-    if (block->phys)
+    if (block->phys && block->kind == SIM_BLOCK_GRAPH)
+        sim.devices[block->device].of_graphs += block->phys;
+    else if (block->phys)
         sim_phys_give(block->device, block->phys);
     sim_op_put(block->born);
     free(block);

@@ -165,8 +165,8 @@ struct sim_capture;
 
 struct sim_device {
     int ordinal, memfd;
-    size_t used, used_vmm;
-    off_t next_offset; /* memfd offsets only grow; released ranges are punched out */
+    size_t used, used_vmm, of_graphs; /* the last: of `used`, what graphs that are gone have left for others */
+    off_t next_offset;                /* memfd offsets only grow; released ranges are punched out */
     struct sim_context *primary;
     int primary_refs;
     unsigned primary_flags;
@@ -565,6 +565,9 @@ CUresult sim_block_new(enum sim_block_kind kind, struct sim_context *context, in
                        struct sim_block **block);
 void sim_block_destroy(struct sim_block *block);
 size_t sim_block_phys(size_t bytes);
+/* Gives the device as much of what graphs have left; false: they had left nothing. The real driver gives back all of it
+ * before it refuses memory, and tries again for cuMemAlloc alone (H200). */
+bool sim_graph_memory_trim(int device, size_t most);
 bool sim_managed_leave(int device, size_t bytes);
 /* Why work of a context may not touch a range, or NULL when it may. A call refuses what is not there
  * (SIM_AT_CALL); when its work runs, the order matters as well: memory not yet born, or graph memory

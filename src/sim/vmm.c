@@ -137,8 +137,9 @@ static bool take(struct sim_device *dev, size_t size, bool host) {
         return true;
     }
     if (!sim_phys_take(dev->ordinal, size)) {
+        const bool late = sim_graph_memory_trim(dev->ordinal, SIZE_MAX);
         sim_pools_trim(dev->ordinal);
-        if (!sim_phys_take(dev->ordinal, size))
+        if (late || !sim_phys_take(dev->ordinal, size))
             return false;
     }
     dev->used_vmm += size;

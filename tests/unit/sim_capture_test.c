@@ -348,5 +348,8 @@ Test(sim, graph_memory_is_the_programs_until_it_is_freed, .init = late) {
     OK(cuMemFreeAsync(ptr, other));
     OK(cuCtxSynchronize());
     cr_expect_eq(vp_sim_violations(), 0u);
+    /* What graphs leave is kept for the next one, until it is asked back. */
+    cr_expect_gt(vp_sim_used(0), used);
+    OK(cuDeviceGraphMemTrim(0));
     cr_expect_eq(vp_sim_used(0), used);
 }

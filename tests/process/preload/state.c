@@ -232,6 +232,31 @@ static void graphs_get_idle_memory(void) {
         }
 }
 
+/* What a graph has left when it is gone CUDA keeps for the next one. It gives that back once memory is refused, and an
+ * allocation has it then (H200). */
+static void what_graphs_have_left_is_had(void) {
+    CUdeviceptr ptr;
+    CUgraph graph;
+    CUgraphExec exec;
+
+    start();
+    CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
+    for (int async = 0; async < 2; async++) {
+        CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CHECK_OK(cuMemAllocAsync(&ptr, 40 * MIB, stream));
+        CHECK_OK(cuMemFreeAsync(ptr, stream));
+        CHECK_OK(cuStreamEndCapture(stream, &graph));
+        CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+        CHECK_OK(cuGraphLaunch(exec, stream));
+        CHECK_OK(cuStreamSynchronize(stream));
+        CHECK_OK(cuGraphExecDestroy(exec));
+        CHECK_OK(cuGraphDestroy(graph));
+        CHECK_OK(async ? cuMemAllocAsync(&ptr, 50 * MIB, stream) : cuMemAlloc(&ptr, 50 * MIB));
+        CHECK_OK(cuMemFree(ptr));
+        trim();
+    }
+}
+
 /* The first function that a context runs takes memory, when it is launched: what was freed before must be there. The
  * simulated device has 64 MiB. */
 static CUresult launch_one(int which, CUfunction function) {
@@ -420,8 +445,8 @@ static void primary_contexts_are_reset(void) {
 }
 
 GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
-           GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(launches_get_idle_memory),
-           GUEST(contexts_come_and_go), GUEST(green_contexts_come_and_go),
+           GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(what_graphs_have_left_is_had),
+           GUEST(launches_get_idle_memory), GUEST(contexts_come_and_go), GUEST(green_contexts_come_and_go),
            GUEST(green_contexts_run_work_without_streams), GUEST(primary_contexts_are_reset),
            GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory), GUEST(enabling_a_peer_may_fail),
            GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
