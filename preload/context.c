@@ -7,8 +7,7 @@
 #define VP_MAKE_ENDS(symbol, like, which, ended, ...)                                                                  \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUcontext context = vp_door_enter() ? which : NULL;                                                            \
-        if (context)                                                                                                   \
-            vp_api_context_destroying(context);                                                                        \
+        vp_api_context_destroying(context);                                                                            \
         CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                         \
         if (context)                                                                                                   \
             vp_api_context_destroyed(context, res == CUDA_SUCCESS && ended);                                           \
@@ -28,16 +27,10 @@
         return res;                                                                                                    \
     }
 
+/* The program may make it current, and run work in it, with no stream of its own. */
 static CUcontext of_green(CUgreenCtx green) {
     CUcontext context;
     return VP_REAL(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS ? context : NULL;
-}
-
-/* The program may make its context current, and run work in it, with no stream of its own. */
-static void created_green(CUgreenCtx green) {
-    CUcontext context = of_green(green);
-    if (context)
-        vp_api_context_created(context, false);
 }
 
 /* A release ends the primary context only if it was the last one, which the driver alone can tell, and afterwards. To
@@ -78,11 +71,9 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     CUcontext context = vp_door_enter() ? of_green(green) : NULL;
     CUresult res = CUDA_SUCCESS;
     if (vp_api_green_is_over(context)) {
-        if (context)
-            vp_api_context_destroying(context);
+        vp_api_context_destroying(context);
         res = VP_REAL(cuGreenCtxDestroy)(green);
-        if (context)
-            vp_api_context_destroyed(context, res == CUDA_SUCCESS);
+        vp_api_context_destroyed(context, res == CUDA_SUCCESS);
         vp_door_context_ends();
     }
     vp_door_leave();

@@ -240,8 +240,8 @@
       CUexecAffinityParam *, int, unsigned int, CUdevice) \
     X(cuCtxCreate_v4, cuCtxCreate_v4, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, CUctxCreateParams *, \
       unsigned int, CUdevice) \
-    X(cuGreenCtxCreate, cuGreenCtxCreate, TRIED_THEN, created_green(*a), CUgreenCtx *, CUdevResourceDesc, CUdevice, \
-      unsigned int) \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, TRIED_THEN, vp_api_context_created(of_green(*a), false), CUgreenCtx *, \
+      CUdevResourceDesc, CUdevice, unsigned int) \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, TRIED_THEN, vp_api_context_created(*a, true), CUcontext *, \
       CUdevice) \
     X(cuCtxDestroy_v2, cuCtxDestroy_v2, ENDS, a, true, CUcontext) \
@@ -258,6 +258,8 @@
     X(cuCtxSetCurrent, cuCtxSetCurrent, LEAVES, !a, CUcontext) \
     X(cuCtxSynchronize, cuCtxSynchronize, BY_HAND) \
     X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUcontext) \
+    X(cuCtxWaitEvent, cuCtxWaitEvent, THEN, vp_awaited++, CUcontext, CUevent) \
+    X(cuGreenCtxWaitEvent, cuGreenCtxWaitEvent, THEN, vp_awaited++, CUgreenCtx, CUevent) \
     X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, TRIED_THEN, res = peer_enabled(a), CUcontext, unsigned int) \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)

@@ -14,6 +14,8 @@ struct vp_timelines;
  * It is noted after the call that queued it, so that whoever knows of the work finds it noted. */
 enum { VP_WORK_LEGACY = 1, VP_WORK_NAMED = 2, VP_WORK_OWN = 4, VP_WORK_OTHERS = VP_WORK_NAMED | VP_WORK_OWN };
 extern atomic_uint vp_worked;
+/* How often a context was to wait for an event, which its streams do from their next command on. */
+extern atomic_uint vp_awaited;
 
 struct vp_timeline_stats {
     uint64_t records, barriers, queries,

@@ -232,7 +232,7 @@ static unsigned next_turn(struct vp_timelines *ls, bool legacy) {
 
 int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record) {
     const bool joins = vp_timeline_joins(ls, timeline), legacy = timeline->stream == CU_STREAM_LEGACY;
-    const unsigned turn = joins ? next_turn(ls, legacy) : 0;
+    const unsigned turn = joins ? next_turn(ls, legacy) : 0, awaited = vp_awaited;
     int err = vp_fence_add_free(ls, fence, timeline, record || joins);
     const struct vp_event *ev = err || !joins || !fence->first.waitable ? NULL : point_event(&fence->first);
     bool done = ev && legacy;
@@ -241,8 +241,10 @@ int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct
         done = !entered.refused && !ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
         vp_context_leave(ls->drv, entered);
     }
-    if (done)
-        atomic_store_explicit(&timeline->turn, turn, memory_order_relaxed);
+    if (done) {
+        timeline->awaited = awaited;
+        timeline->turn = turn;
+    }
     if (done && legacy)
         atomic_fetch_or(&vp_worked, VP_WORK_LEGACY);
     return err;

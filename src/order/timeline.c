@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
-atomic_uint vp_worked;
+atomic_uint vp_worked, vp_awaited;
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv) {
     *ls = (struct vp_timelines){.drv = drv, .barriers = drv->cuCtxRecordEvent != NULL};

@@ -40,12 +40,12 @@ struct vp_timeline {
     CUstream stream;
     bool per_thread; /* only its own thread can name it */
     bool nonblocking;
-    atomic_uint turn;      /* of vp_timelines.turns: that a command of ours there came behind last */
-    bool gone;             /* the stream was destroyed, or its thread has ended; its events live on */
-    bool lost;             /* the stream was destroyed unseen */
-    bool open;             /* some point has number `next`: no event covers it yet */
-    _Atomic uint64_t next; /* the number that the next event gets */
-    atomic_bool recording; /* it is being recorded; told only if some thread may ask without the lock */
+    atomic_uint turn, awaited; /* of vp_timelines.turns, and vp_awaited: what our last command there came behind */
+    bool gone;                 /* the stream was destroyed, or its thread has ended; its events live on */
+    bool lost;                 /* the stream was destroyed unseen */
+    bool open;                 /* some point has number `next`: no event covers it yet */
+    _Atomic uint64_t next;     /* the number that the next event gets */
+    atomic_bool recording;     /* it is being recorded; told only if some thread may ask without the lock */
     bool asked_unlocked;
     uint64_t met;  /* every point up to here was seen reached */
     uint64_t rest; /* while its stream captures: the number of an event behind all its real work; 0: none is known */
@@ -109,14 +109,12 @@ struct vp_timelines {
 };
 
 /* Must a free there be a command, as by CUDA's own: have streams that it waits for by the legacy one's rule had work
- * since the last that was? Without the lock, too. */
+ * since the last that was, or was a context to wait for an event? Without the lock, too. */
 static inline bool vp_timeline_joins(const struct vp_timelines *ls, const struct vp_timeline *timeline) {
     const bool legacy = timeline->stream == CU_STREAM_LEGACY;
-    return !timeline->nonblocking &&
-           atomic_load_explicit(&ls->joins, memory_order_relaxed) == (VP_JOINS_LEGACY | VP_JOINS_BLOCKING) &&
-           (atomic_load_explicit(&vp_worked, memory_order_acquire) & (legacy ? VP_WORK_OTHERS : VP_WORK_LEGACY) ||
-            atomic_load_explicit(&ls->turns[legacy], memory_order_relaxed) !=
-                atomic_load_explicit(&timeline->turn, memory_order_relaxed));
+    return timeline->awaited != vp_awaited ||
+           (!timeline->nonblocking && ls->joins == (VP_JOINS_LEGACY | VP_JOINS_BLOCKING) &&
+            (vp_worked & (legacy ? VP_WORK_OTHERS : VP_WORK_LEGACY) || ls->turns[legacy] != timeline->turn));
 }
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv);

@@ -86,6 +86,8 @@ static void context_end(struct sim_context *context) {
         sim_handle_free(SIM_CONTEXT, context->handle);
     if (context->green)
         sim_handle_free(SIM_GREEN, context->green);
+    sim_op_put(context->awaits);
+    context->awaits = NULL;
     context->destroyed = true;
 }
 

@@ -201,16 +201,18 @@ SIM_STREAM_API(_ptsz, 0, 3020, cuStreamWaitEvent, (CUstream handle, CUevent even
 
 static CUresult context_wait(struct sim_context *context, CUevent handle) {
     struct sim_event *event = event_of(handle);
-    struct sim_stream *stream;
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
     if (sim_capture_in_context(context)) {
         sim_capture_invalidate_context(context);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    LIST_FOREACH(stream, &context->streams, link)
-    if (!stream->destroyed)
-        wait_on(stream, event);
+    /* No stream has a command by that: who asks one that is idle is told so (H200). */
+    struct sim_op *before = context->awaits;
+    context->awaits = sim_op_new(SIM_OP_NOP);
+    sim_op_depend(context->awaits, before);
+    sim_op_depend(context->awaits, event->op);
+    sim_op_put(before);
     return CUDA_SUCCESS;
 }
 

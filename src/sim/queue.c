@@ -205,6 +205,7 @@ void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op) {
         return;
     }
     struct sim_context *context = stream->context;
+    sim_op_depend(op, context->awaits);
     /* An allocation orders nobody, as H200s answered; what it hands out has been freed behind the others. */
     if (stream->kind == SIM_STREAM_LEGACY && op->kind != SIM_OP_ALLOC) {
         struct sim_stream *other;

@@ -270,6 +270,7 @@ struct sim_context {
     unsigned peers;                               /* devices whose memory this context may touch, one bit each */
     struct sim_context *peer_of[SIM_MAX_DEVICES]; /* by which of a device's contexts; with it the leave ends */
     void *local;                                  /* what its functions need to run; NULL: none has run yet */
+    struct sim_op *awaits;                        /* what is queued from here on waits for that */
     struct sim_stream *legacy;
     LIST_HEAD(, sim_stream) streams; /* sim_stream.link: all of them, the legacy one included */
     LIST_HEAD(, sim_event) events;   /* sim_event.link */

@@ -2,7 +2,8 @@
  * work is allocated again, and another's to write.
  * argv[1]: own: work of a thread's own stream, freed on the legacy one, for another thread's; wait, query: the legacy
  * stream's, freed on a blocking one that is waited for then, or asked, for one that is not; by a copy: copy, slices; by
- * a value: value; or the legacy one has but a command behind another's work: event, record, flags, until, batch */
+ * a value: value; or the legacy one has but a command behind another's work: event, record, flags, until, batch; or a
+ * context is to wait for that, of which no stream knows yet: context, parts; another context writes there then */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
@@ -10,15 +11,16 @@
 
 enum { SIZE = 4 << 20, STEPS = 1000 };
 static const struct timespec briefly = {.tv_nsec = 200000000};
-static CUcontext context;
+static CUcontext context, writes;
 static CUdeviceptr next;
 static CUstream stream, works;
 static void (*hold)(CUstream), (*let_go)(CUstream), (*step)(int);
 
 static void *write_there(void *unused) {
-    NEED(cuCtxSetCurrent(context));
+    NEED(cuCtxSetCurrent(writes));
     NEED(cuMemsetD8Async(next, 2, SIZE, stream));
     step(STEPS);
+    NEED(cuCtxSetCurrent(context));
     return unused;
 }
 
@@ -45,6 +47,20 @@ static bool is(const char *how, const char *words) {
     return strstr(words, how) != NULL;
 }
 
+static CUgreenCtx part;
+
+/* A stream of a part of the device. */
+static void create_part(CUstream *out) {
+    CUdevResource all, some;
+    CUdevResourceDesc of;
+    unsigned n = 1;
+    NEED(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+    NEED(cuDevSmResourceSplitByCount(&some, &n, &all, NULL, 0, 8));
+    NEED(cuDevResourceGenerateDesc(&of, &some, 1));
+    NEED(cuGreenCtxCreate(&part, of, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+    NEED(cuGreenCtxStreamCreate(out, part, CU_STREAM_NON_BLOCKING, 0));
+}
+
 /* The work, and what the legacy stream has behind that, if it is another's. */
 static void queue(const char *how, CUdeviceptr first, CUdeviceptr other) {
     const unsigned written = 0x01010101, flags = CU_STREAM_WAIT_VALUE_EQ;
@@ -66,6 +82,9 @@ static void queue(const char *how, CUdeviceptr first, CUdeviceptr other) {
     if (is(how, "event")) {
         NEED(cuEventRecord(event, works));
         NEED(cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0));
+    } else if (is(how, "context parts")) {
+        NEED(cuEventRecord(event, works));
+        NEED(part ? cuGreenCtxWaitEvent(part, event) : cuCtxWaitEvent(context, event));
     } else if (is(how, "record")) {
         NEED(cuEventRecord(event, CU_STREAM_LEGACY));
     } else if (is(how, "flags")) {
@@ -85,18 +104,24 @@ int main(int argc, char **argv) {
     CUdeviceptr first, other;
     pthread_t thread;
 
-    context = start();
+    writes = context = start();
     *(void **)&hold = sym("vp_sim_hold");
     *(void **)&let_go = sym("vp_sim_release");
     *(void **)&step = sym("vp_sim_step");
     works = own ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     stream = CU_STREAM_PER_THREAD;
     if (!own) {
-        NEED(cuStreamCreate(&frees, CU_STREAM_DEFAULT));
+        if (is(how, "parts"))
+            create_part(&frees);
+        else
+            NEED(cuStreamCreate(&frees, CU_STREAM_DEFAULT));
+        if (is(how, "context"))
+            NEED(cuCtxCreate(&writes, NULL, 0, 0));
         NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        NEED(cuCtxSetCurrent(context));
     }
-    if (is(how, "event record flags until batch"))
-        NEED(cuStreamCreate(&works, is(how, "event") ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+    if (is(how, "event record flags until batch context parts"))
+        NEED(cuStreamCreate(&works, is(how, "event context parts") ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
     NEED(cuMemAllocAsync(&other, SIZE, stream == CU_STREAM_PER_THREAD ? CU_STREAM_LEGACY : stream));
     NEED(cuMemAllocAsync(&first, SIZE, frees));
     NEED(cuCtxSynchronize());

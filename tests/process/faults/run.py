@@ -453,6 +453,8 @@ CASES = [
     *[(f"47 the same, where the legacy stream has had {what} alone", says(f"implied {how}", "^byte 2$", sim="driver=13020"))
       for how, what in (("slices", "a copy with attributes"), ("value", "a value written"), ("event", "a wait for an event"), ("record", "an event"),
                         ("flags", "an event with flags"), ("until", "a wait for a value"), ("batch", "a batch of such"))],
+    *[(f"47 what others used, for which {what} waits, freed on a stream of it that had nothing to do", says(f"implied {how}", "^byte 2$"))
+      for how, what in (("context", "a context"), ("parts", "a green context"))],
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
