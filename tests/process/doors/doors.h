@@ -52,8 +52,9 @@ struct stream {
     CUstream handle;
     CUevent event;
     int context;
-    int capture; /* 1 + the stream whose capture it takes part in */
-    int graph;   /* of a capture's first stream: which graph it will be */
+    int capture;  /* 1 + the stream whose capture it takes part in */
+    CUgraph into; /* the graph that its own capture began with */
+    int graph;    /* of a capture's first stream: which graph it will be */
     int mode;
 };
 

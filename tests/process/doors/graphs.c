@@ -26,6 +26,8 @@ void capture_over(int first, CUstream left) {
         if (world.blocks[i].kind == GRAPH && world.blocks[i].capture == first)
             forget_block(&world.blocks[i]);
     if (!world.graphs[s->graph].graph) {
+        if (s->into) /* its memory would stay with it */
+            cuGraphDestroy(s->into);
         release_blocks(s->graph);
         world.graphs[s->graph].taken = false;
     }
@@ -56,8 +58,11 @@ static void begin(void) {
                   ? CALL(cuStreamBeginCaptureToGraph, s->handle, into, NULL, NULL, 0, (CUstreamCaptureMode)mode)
               : world.ptsz ? CALL(cuStreamBeginCapture_v2_ptsz, s->handle, (CUstreamCaptureMode)mode)
                            : CALL(cuStreamBeginCapture_v2, s->handle, (CUstreamCaptureMode)mode);
+    if (res && into)
+        cuGraphDestroy(into);
     if (res || s->capture)
         return;
+    s->into = into;
     s->capture = i + 1;
     s->graph = g;
     s->mode = mode;
