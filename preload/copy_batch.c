@@ -9,10 +9,11 @@ static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
     return res == CUDA_SUCCESS && at_once && !vp_copy_captured(stream) ? VP_REAL(cuStreamSynchronize)(stream) : res;
 }
 
-/* CUDA refuses a batch on the legacy stream, or of a thread without a context. */
+/* CUDA refuses a batch on the legacy stream, of a thread without a context, and in a capture. */
 static bool takes_batches(CUstream stream) {
     CUcontext now;
-    return stream && stream != CU_STREAM_LEGACY && VP_REAL(cuCtxGetCurrent)(&now) == CUDA_SUCCESS && now;
+    return stream && stream != CU_STREAM_LEGACY && VP_REAL(cuCtxGetCurrent)(&now) == CUDA_SUCCESS && now &&
+           !vp_copy_captured(stream);
 }
 
 /* Opens what one copy of a batch needs, and tells whether it has to be made in another way. */

@@ -170,10 +170,13 @@ static int unmap(struct block *b) {
     return CALL(cuMemAddressFree, b->at, b->size);
 }
 
-/* Whether another device's work was the last to use it: CUDA waits for the block's own alone. */
+/* Whether another device's work was the last to use it, or another context's, if it is the host's: CUDA waits for the
+ * block's own alone. */
 static bool used_elsewhere(const struct block *b) {
     int c = b->last.stream > OWN ? world.streams[b->last.stream].context : b->last.context;
-    return b->last.stream != -1 && c >= 0 && world.contexts[c].device != b->device;
+    if (b->last.stream == -1 || c < 0)
+        return false;
+    return b->kind == DEVICE ? world.contexts[c].device != b->device : c != b->context;
 }
 
 static int free_host(struct block *b) {

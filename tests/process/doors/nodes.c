@@ -189,6 +189,12 @@ static bool may_change(int context, const struct node *node, int to, int from) {
            may_copy_in_graph(context, &world.blocks[to], &world.blocks[from]);
 }
 
+/* An executable graph's may be: not with another kind of memory, which is all the same here. */
+static bool may_change_exec(const struct graph *graph, const struct node *node, int to, int from) {
+    return graph->exec && one_in(2) && world.blocks[node->to].kind == world.blocks[to].kind &&
+           (from < 0 || world.blocks[node->from].kind == world.blocks[from].kind);
+}
+
 static void set_node(void) {
     int g, to, from, res;
     struct node *node = pick_node(&g);
@@ -202,14 +208,14 @@ static void set_node(void) {
         CUDA_MEMSET_NODE_PARAMS fill = fill_of(&world.blocks[to]);
         from = -1;
         say(" g%d b%d", g, to);
-        res = graph->exec && one_in(2)
+        res = may_change_exec(graph, node, to, -1)
                   ? CALL(cuGraphExecMemsetNodeSetParams, graph->exec, node->node, &fill, context_of_graph(g))
                   : CALL(cuGraphMemsetNodeSetParams, node->node, &fill);
     } else {
         if (!may_change(graph->context, node, to, from))
             return;
         say(" g%d b%d < b%d", g, to, from);
-        res = graph->exec && one_in(2)
+        res = may_change_exec(graph, node, to, from)
                   ? CALL(cuGraphExecMemcpyNodeSetParams, graph->exec, node->node, &p, context_of_graph(g))
                   : CALL(cuGraphMemcpyNodeSetParams, node->node, &p);
     }
