@@ -36,8 +36,12 @@ static void forget(int graph, int stream) {
     if (stream >= 0 && g->launched && g->stream != stream)
         wait_for(g->stream, stream);
     end_blocks(graph, stream);
+    /* Another stream may capture. */
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    MUST(cuThreadExchangeStreamCaptureMode(&mode));
     if (g->exec)
         MUST(cuGraphExecDestroy(g->exec));
+    MUST(cuThreadExchangeStreamCaptureMode(&mode));
     *g = (struct graph){0};
 }
 

@@ -274,8 +274,10 @@ void world_close(void) {
     world_check();
     close_library();
     owners_close();
-    for (int d = 0; d < world.devices; d++)
+    for (int d = 0; d < world.devices; d++) {
         must(cuDevicePrimaryCtxReset(d), "cuDevicePrimaryCtxReset");
+        must(cuDeviceGraphMemTrim(d), "cuDeviceGraphMemTrim");
+    }
     if (!world.lossy && vp_sim_leaks(stderr))
         fuzz_fail("something is left at the driver");
     for (int d = 0; !world.lossy && d < world.devices; d++)
