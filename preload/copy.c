@@ -122,12 +122,6 @@ bool vp_copy_is_left(enum vp_copy_way way, CUstream stream) {
     return (way == VP_COPY_BETWEEN || way == VP_COPY_ELSEWHERE) && vp_copy_captured(stream);
 }
 
-static CUresult copy_spilled(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
-    CUresult res = vp_copy_undirected(copy, dst, src);
-    VP_COPY_AGAIN(copy->stream, vp_copy_undirected(copy, dst, src))
-    return res;
-}
-
 void vp_copy_ends(const CUDA_MEMCPY3D_PEER *p, struct vp_copy_end *dst, struct vp_copy_end *src) {
     *dst = vp_copy_end_of(p->dstMemoryType, p->dstDevice,
                           p->dstXInBytes + (p->dstY + p->dstZ * p->dstHeight) * p->dstPitch);
@@ -148,8 +142,11 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
         *res = copy_between(copy, &dst, &src);
     else if (way == VP_COPY_ELSEWHERE)
         *res = copy_elsewhere(copy, dst.anywhere ? src.context : dst.context);
-    else if (way == VP_COPY_UNDIRECTED)
-        *res = copy_spilled(copy, &dst, &src);
+    else if (way == VP_COPY_UNDIRECTED) {
+        const struct vp_entered entered = vp_copy_enter(copy->stream);
+        *res = vp_copy_undirected(copy, &dst, &src);
+        vp_api_context_leave(entered);
+    }
     vp_door_leave();
     return way != VP_COPY_AS_IT_IS;
 }
