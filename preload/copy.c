@@ -47,8 +47,7 @@ static CUresult queue_there(const struct vp_copy *copy, CUevent before, CUevent 
     return res;
 }
 
-/* The host waits as in a plain copy, which harms no capture of other streams. */
-static CUresult wait_for(CUstream stream) {
+CUresult vp_copy_wait(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     VP_REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     CUresult res = VP_REAL(cuStreamSynchronize)(stream);
@@ -71,7 +70,7 @@ static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     if (res == CUDA_SUCCESS)
         res = VP_REAL(cuStreamWaitEvent)(copy->stream, after, 0);
     if (res == CUDA_SUCCESS && copy->sync)
-        res = wait_for(copy->stream);
+        res = vp_copy_wait(copy->stream);
     if (after)
         VP_REAL(cuEventDestroy_v2)(after);
     VP_REAL(cuEventDestroy_v2)(before);

@@ -55,6 +55,8 @@ bool vp_copy_captured(CUstream stream);
  * a copy that names two contexts would end it. */
 bool vp_copy_is_left(enum vp_copy_way way, CUstream stream);
 
+/* The host waits as in a plain copy, which harms no capture of other streams. */
+CUresult vp_copy_wait(CUstream stream);
 /* Makes the context of a stream current, if it has one of its own. */
 struct vp_entered vp_copy_enter(CUstream stream);
 /* The driver looks for what lies in several handles in the current context, whichever the stream's is, and refuses the

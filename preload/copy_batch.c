@@ -6,7 +6,7 @@
 
 /* What is to be read before the call returns was read by then. */
 static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
-    return res == CUDA_SUCCESS && at_once && !vp_copy_captured(stream) ? VP_REAL(cuStreamSynchronize)(stream) : res;
+    return res == CUDA_SUCCESS && at_once && !vp_copy_captured(stream) ? vp_copy_wait(stream) : res;
 }
 
 /* CUDA refuses a batch on the legacy stream, of a thread without a context, and in a capture. */

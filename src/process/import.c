@@ -200,40 +200,16 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev) {
 /* What is closed cannot be waited for now, as a stream captures or the context cannot be entered. */
 static const CUresult LATER = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 
-/* Waits for the work of a context. One that has ended has none. */
-static CUresult finish_work(CUcontext ctx) {
-    const struct vp_driver *drv = &vp_state.drv;
-    if (vp_context_known(drv, ctx))
-        return CUDA_SUCCESS;
-    const struct vp_entered entered = vp_context_enter(drv, ctx);
-    if (entered.refused)
-        return LATER;
-    CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
-    CUresult res = drv->cuCtxSynchronize();
-    vp_capture_restore(&vp_state.timelines, mode);
-    vp_context_leave(drv, entered);
-    return res == CUDA_ERROR_CONTEXT_IS_DESTROYED || res == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : res;
-}
-
 /* Takes away what is not open any more; while a stream captures, nobody can be waited for, and it stays until something
  * is closed again. Lets the lock go meanwhile. */
 static VP_LOCKED CUresult take_away(struct vp_import *import) {
-    CUcontext current = NULL;
+    bool over;
     if (atomic_load(&vp_state.timelines.captures))
         return CUDA_SUCCESS;
     /* Nobody else sees it from here on. */
     vp_list_remove(&import->link);
-    vp_step_out();
-    vp_state.drv.cuCtxGetCurrent(&current);
-    CUresult res = finish_work(import->context);
-    if (!res && current && current != import->context)
-        res = finish_work(current);
-    vp_step_in();
-    if (!res) {
-        bool over;
-        vp_wait_for_devices(import->access, -1, &over); /* copies of other contexts */
-        res = over ? CUDA_SUCCESS : LATER;
-    }
+    CUresult res = vp_wait_for_devices(import->access, import->device, &over);
+    res = res || over ? res : LATER;
     if (!res) {
         vp_step_out();
         unmap(import, import->bytes);

@@ -94,5 +94,21 @@ static void what_cannot_be_set_is_told_of(void) {
     SHOW(cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, plain));
 }
 
+/* Of the legacy stream no capture begins, nor does one end; that of a blocking stream lives on. */
+static void captures_live_on_beside_what_is_refused(void) {
+    CUstream stream;
+    CUdeviceptr ptr;
+    CUgraph graph;
+
+    start();
+    CHECK_OK(cuMemAlloc(&ptr, MIB));
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    for (int ends = 0; ends < 2; ends++) {
+        CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        SHOW(ends ? cuStreamEndCapture(NULL, &graph) : cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+        SHOW(cuStreamEndCapture(stream, &graph));
+    }
+}
+
 GUEST_MAIN(GUEST(what_fails_leaves_no_address), GUEST(questions_without_a_context),
-           GUEST(what_cannot_be_set_is_told_of))
+           GUEST(what_cannot_be_set_is_told_of), GUEST(captures_live_on_beside_what_is_refused))

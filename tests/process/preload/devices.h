@@ -28,3 +28,4 @@ void graphs_have_no_copies_between_devices_apart(void);
 /* ---- devices_current.c ---- */
 
 void copies_do_not_mind_what_is_current(void);
+void batches_leave_captures_alone(void);

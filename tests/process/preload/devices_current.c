@@ -47,3 +47,23 @@ void copies_do_not_mind_what_is_current(void) {
     free(host);
     check_served();
 }
+
+/* A batch that is made copy by copy, and whose sources are the program's again when the call returns. */
+void batches_leave_captures_alone(void) {
+    CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL};
+    size_t size = SIZE, index = 0;
+    CUstream other;
+    CUgraph graph;
+
+    start();
+    CUdeviceptr there = take(1, false), here = take(0, false);
+    CHECK_OK(cuMemsetD8Async(there, 7, SIZE, stream[1]));
+    CHECK_OK(cuStreamSynchronize(stream[1]));
+    CHECK_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    CHECK_OK(cuMemcpyBatchAsync(&here, &there, &size, 1, &attributes, &index, 1, stream[0]));
+    CHECK_OK(cuStreamEndCapture(other, &graph));
+    CHECK_OK(cuStreamSynchronize(stream[0]));
+    check_bytes(here, 7);
+    check_served();
+}

@@ -185,3 +185,50 @@ void keeps_large_blocks_apart_after_one_was_shown(void) {
     exported(beside);
     export_large(2 * MIB);
 }
+
+static void *sim(const char *name) {
+    return guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), name);
+}
+
+static void *release_later(void *which) {
+    usleep(100000);
+    ((void (*)(CUstream))sim("vp_sim_release"))(which);
+    return NULL;
+}
+
+static void *close_there(void *ptr) {
+    CUcontext there;
+
+    CHECK_OK(cuDevicePrimaryCtxRetain(&there, 1));
+    CHECK_OK(cuCtxSetCurrent(there));
+    CHECK_OK(cuIpcCloseMemHandle((CUdeviceptr)ptr));
+    return NULL;
+}
+
+/* A thread of another device closes it, and waits meanwhile. */
+void captures_may_begin_while_it_is_closed(void) {
+    struct remote remote = start();
+    CUstream stream, capturing;
+    CUcontext there;
+    pthread_t thread;
+    CUdeviceptr mine;
+    CUgraph graph;
+
+    begin();
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CHECK_OK(cuIpcOpenMemHandle(&mine, TELL(&remote, GET, .ptr = theirs).handle, FLAG));
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    ((void (*)(CUstream))sim("vp_sim_hold"))(stream);
+    CHECK_OK(cuMemsetD8Async(mine, 7, 2 * MIB, stream));
+    CHECK_OK(cuDevicePrimaryCtxRetain(&there, 1));
+    CHECK_OK(cuCtxSetCurrent(there));
+    CHECK_OK(cuStreamCreate(&capturing, CU_STREAM_NON_BLOCKING));
+    CHECK(pthread_create(&thread, NULL, close_there, (void *)mine) == 0);
+    usleep(100000);
+    CHECK_OK(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_RELAXED));
+    release_later(stream);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_OK(cuStreamEndCapture(capturing, &graph));
+    CHECK(value_at(&remote, theirs, 2 * MIB) == 7);
+    end(&remote);
+}
