@@ -160,7 +160,7 @@
       const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
     VP_AND_OWN(X, cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, a, (CAPTURE), CUstream, \
       CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void *) \
-    VP_AND_OWN(X, cuStreamEndCapture, cuStreamEndCapture, a, (BRACKETED, (void)0, vp_api_capture_ended(a)), CUstream, \
+    VP_AND_OWN(X, cuStreamEndCapture, cuStreamEndCapture, a, (BRACKETED, vp_api_capture_ending(), vp_api_capture_ended(a)), CUstream, \
       CUgraph *) \
     VP_AND_OWN(X, cuStreamWaitValue32, cuStreamWaitValue32_v2, a, (AROUND, waits(), vp_api_worked(a)), CUstream, CUdeviceptr, cuuint32_t, \
       unsigned int) \

@@ -34,7 +34,7 @@ bool can_reach(void) {
     return can;
 }
 
-static void *sim(const char *name) {
+void *sim(const char *name) {
     return guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), name);
 }
 
@@ -489,11 +489,11 @@ static void what_cannot_be_opened_is_copied_nevertheless(void) {
 
 /* ---- one device's trouble ---- */
 
-static void hold(CUstream which) {
+void hold(CUstream which) {
     ((void (*)(CUstream))sim("vp_sim_hold"))(which);
 }
 
-static void *release_later(void *which) {
+void *release_later(void *which) {
     usleep(100000);
     ((void (*)(CUstream))sim("vp_sim_release"))(which);
     return NULL;
@@ -580,6 +580,6 @@ GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(a_copy_leaves_captures_alone), GUE
            GUEST(arrays_need_no_leave), GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order),
            GUEST(copies_can_be_captured), GUEST(nodes_are_as_others), GUEST(nodes_run_where_their_memory_is),
            GUEST(graphs_have_no_copies_between_devices_apart), GUEST(openness_is_not_told),
-           GUEST(copies_do_not_mind_what_is_current), GUEST(batches_leave_captures_alone),
+           GUEST(copies_do_not_mind_what_is_current), GUEST(a_graphs_other_device_is_waited_for), GUEST(batches_leave_captures_alone),
            GUEST(what_cannot_be_opened_is_copied_nevertheless),
            GUEST(waits_for_the_pools_own_device), GUEST(a_stopping_free_waits_for_the_blocks_device))

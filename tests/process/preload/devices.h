@@ -11,6 +11,9 @@ enum { SIZE = 1 << 20 };
 extern CUcontext context[2];
 extern CUstream stream[2];
 
+void *sim(const char *name);
+void hold(CUstream which);
+void *release_later(void *which);
 void start(void);
 void enter(int device);
 CUdeviceptr take(int device, bool async);
@@ -28,4 +31,5 @@ void graphs_have_no_copies_between_devices_apart(void);
 /* ---- devices_current.c ---- */
 
 void copies_do_not_mind_what_is_current(void);
+void a_graphs_other_device_is_waited_for(void);
 void batches_leave_captures_alone(void);

@@ -1,4 +1,4 @@
-/* Copies in a stream whose context is not the current one: there is none, or another device's. */
+/* Work whose context is not the current one, or not its stream's: that is another device's, or there is none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices.h"
 
@@ -45,6 +45,38 @@ void copies_do_not_mind_what_is_current(void) {
         CHECK(driver_access(there, 1 - device) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
     }
     free(host);
+    check_served();
+}
+
+/* A graph is launched on a stream of one device, in whose order stands what another device does. */
+void a_graphs_other_device_is_waited_for(void) {
+    CUevent forked, joined;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    start();
+    CUdeviceptr there = take(1, false), next;
+    CHECK_OK(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
+    enter(0);
+    CHECK_OK(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
+    CHECK_OK(cuStreamBeginCapture(stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_OK(cuEventRecord(forked, stream[0]));
+    CHECK_OK(cuStreamWaitEvent(stream[1], forked, 0));
+    CHECK_OK(cuMemsetD8Async(there, 7, SIZE, stream[1]));
+    CHECK_OK(cuEventRecord(joined, stream[1]));
+    CHECK_OK(cuStreamWaitEvent(stream[0], joined, 0));
+    CHECK_OK(cuStreamEndCapture(stream[0], &graph));
+    CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+    hold(stream[0]);
+    CHECK_OK(cuGraphLaunch(exec, stream[0]));
+    enter(1);
+    CHECK_OK(cuMemFree(there));
+    CHECK_OK(cuMemAlloc(&next, SIZE));
+    CHECK_OK(cuMemsetD8Async(next, 1, SIZE, stream[1]));
+    CHECK_OK(cuStreamSynchronize(stream[1]));
+    release_later(stream[0]);
+    CHECK_OK(cuStreamSynchronize(stream[0]));
+    check_bytes(next, 1);
     check_served();
 }
 
