@@ -238,7 +238,8 @@ CUresult vp_api_free(CUdeviceptr ptr) {
          * a reset has taken meanwhile may be another's block by then. */
         const uint64_t serial = r->serial;
         bool over;
-        res = vp_wait_for_devices(pool->mem.peers | UINT64_C(1) << pool->mem.device, pool->mem.device, &over);
+        const uint64_t copiers = options->poison ? pool->mem.copiers : 0; /* nothing is written beneath a copy */
+        res = vp_wait_for_devices(pool->mem.peers | copiers | UINT64_C(1) << pool->mem.device, pool->mem.device, &over);
         if (!res && over && options->poison && (r = vp_state_find(ptr, &pool)) && r->serial == serial)
             vp_poison_freed(pool, r, NULL);
         if (!res && (!(r = vp_state_find(ptr, &pool)) || r->serial != serial))

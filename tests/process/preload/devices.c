@@ -580,6 +580,7 @@ GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(a_copy_leaves_captures_alone), GUE
            GUEST(arrays_need_no_leave), GUEST(the_host_is_reached_from_any_context), GUEST(copies_keep_their_order),
            GUEST(copies_can_be_captured), GUEST(nodes_are_as_others), GUEST(nodes_run_where_their_memory_is),
            GUEST(graphs_have_no_copies_between_devices_apart), GUEST(openness_is_not_told),
-           GUEST(copies_do_not_mind_what_is_current), GUEST(a_graphs_other_device_is_waited_for), GUEST(batches_leave_captures_alone),
+           GUEST(copies_do_not_mind_what_is_current), GUEST(a_graphs_other_device_is_waited_for),
+           GUEST(poison_waits_for_another_devices_copies), GUEST(batches_leave_captures_alone),
            GUEST(what_cannot_be_opened_is_copied_nevertheless),
            GUEST(waits_for_the_pools_own_device), GUEST(a_stopping_free_waits_for_the_blocks_device))

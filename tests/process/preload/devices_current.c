@@ -1,5 +1,7 @@
 /* Work whose context is not the current one, or not its stream's: that is another device's, or there is none. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+
 #include "devices.h"
 
 /* Queues each kind of copy of `there`, in the stream of its own device, and looks at what has come of it. */
@@ -77,6 +79,24 @@ void a_graphs_other_device_is_waited_for(void) {
     release_later(stream[0]);
     CHECK_OK(cuStreamSynchronize(stream[0]));
     check_bytes(next, 1);
+    check_served();
+}
+
+/* VPOOL_POISON=1: what is freed is written to once nobody reads there. */
+void poison_waits_for_another_devices_copies(void) {
+    pthread_t thread;
+
+    start();
+    CUdeviceptr here = take(0, false), there = take(1, false);
+    CHECK_OK(cuMemsetD8Async(here, 7, SIZE, stream[0]));
+    CHECK_OK(cuStreamSynchronize(stream[0]));
+    hold(stream[1]);
+    CHECK_OK(cuMemcpyAsync(there, here, SIZE, stream[1]));
+    CHECK(pthread_create(&thread, NULL, release_later, stream[1]) == 0);
+    CHECK_OK(cuMemFree(here));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_OK(cuStreamSynchronize(stream[1]));
+    check_bytes(there, 7);
     check_served();
 }
 
