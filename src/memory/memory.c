@@ -97,18 +97,23 @@ size_t vp_memory_metadata(const struct vp_memory *mem) {
     return bytes;
 }
 
-size_t vp_memory_device_free(const struct vp_memory *mem) {
+bool vp_memory_ask_device(const struct vp_memory *mem, size_t *free_bytes, size_t *total) {
     const struct vp_driver *drv = mem->drv;
-    size_t free_bytes = 0, total = 0, held = mem->stats.held_bytes;
     CUdevice current;
     vp_cancel_hold();
     const bool other = drv->cuCtxGetDevice(&current) || current != mem->device;
     const struct vp_context *ctx = other ? vp_context_on(mem->timelines, mem->device) : NULL;
     const struct vp_entered entered = vp_context_enter(drv, ctx ? ctx->handle : NULL);
-    if (entered.refused || drv->cuMemGetInfo_v2(&free_bytes, &total))
-        free_bytes = 0;
+    const bool told = !entered.refused && !drv->cuMemGetInfo_v2(free_bytes, total);
     vp_context_leave(drv, entered);
-    const size_t most = mem->limit > held ? mem->limit - held : 0;
+    return told;
+}
+
+size_t vp_memory_device_free(const struct vp_memory *mem) {
+    const size_t held = mem->stats.held_bytes, most = mem->limit > held ? mem->limit - held : 0;
+    size_t free_bytes, total;
+    if (!vp_memory_ask_device(mem, &free_bytes, &total))
+        return 0;
     return mem->limit && free_bytes > most ? most : free_bytes;
 }
 

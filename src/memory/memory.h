@@ -308,7 +308,9 @@ void vp_memory_finish(struct vp_memory *mem, bool driver) __attribute__((cold));
 bool vp_memory_check(const struct vp_memory *mem, FILE *out);
 /* Says so on `out`, if not NULL, for whoever has found one. */
 void vp_memory_breach(FILE *out, const char *what, const struct vp_region *r);
-/* What cuMemGetInfo calls free on the device, whichever is current, as far as the limit lets us have it. */
+/* What cuMemGetInfo says of the device, whichever is current; and is free of that as far as the limit lets us have it.
+ */
+bool vp_memory_ask_device(const struct vp_memory *mem, size_t *free_bytes, size_t *total);
 size_t vp_memory_device_free(const struct vp_memory *mem);
 /* Has the device memory for chunks of so many bytes together, whole granules? Where less is called free, one of all of
  * them is tried, and given back. */

@@ -391,12 +391,9 @@ bool vp_slack_gathers(const struct vp_pool *pool, const struct vp_request *req) 
 /* Is the end of what there is so near that each byte beside a live block will count? */
 static bool at_edge(const struct vp_pool *pool, size_t fresh) {
     const struct vp_memory *mem = &pool->mem;
-    size_t left = 0, total = mem->limit;
-    if (total)
-        left = total > mem->stats.held_bytes ? total - mem->stats.held_bytes : 0;
-    if (total && left < fresh + total / EDGE_SHARE)
-        return true;
-    return mem->drv->cuMemGetInfo_v2 && !mem->drv->cuMemGetInfo_v2(&left, &total) && left < fresh + total / EDGE_SHARE;
+    size_t left, total;
+    return (mem->limit && mem->limit < mem->stats.held_bytes + fresh + mem->limit / EDGE_SHARE) ||
+           (vp_memory_ask_device(mem, &left, &total) && left < fresh + total / EDGE_SHARE);
 }
 
 bool vp_slack_spares(struct vp_pool *pool) {

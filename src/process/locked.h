@@ -61,6 +61,7 @@ LOCKED(vp_timelines_waiting);
 LOCKED(vp_fit_refresh);
 LOCKED(vp_mapping_at);
 LOCKED(vp_memory_add_copier);
+LOCKED(vp_memory_ask_device);
 LOCKED(vp_memory_device_free);
 LOCKED(vp_memory_possible);
 LOCKED(vp_memory_refile);

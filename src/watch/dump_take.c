@@ -9,16 +9,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The figures of the request's device; the thread's context may be another device's. */
-static void ask_device(struct vp_dump_device *d) {
+/* The figures of the request's device. */
+static VP_LOCKED void ask_device(const struct vp_pool *pool, struct vp_dump_device *d) {
     static const CUdevice_attribute where[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
                                                CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
-    CUdevice current;
     for (int i = 0; i < 3; i++)
         if (vp_state.drv.cuDeviceGetAttribute(&d->pci[i], where[i], d->snap.device))
             d->pci[i] = 0;
-    if (!vp_state.drv.cuCtxGetDevice(&current) && current == d->snap.device &&
-        vp_state.drv.cuMemGetInfo_v2(&d->free, &d->total))
+    if (!vp_memory_ask_device(&pool->mem, &d->free, &d->total))
         d->total = 0;
 }
 
@@ -32,7 +30,7 @@ static VP_LOCKED int take_all(struct vp_dump *dump, const struct vp_dump_request
         d->plan = vp_plans_figures(pool);
         d->stitches = !pool->traits.never_stitches;
         if (request && request->device == pool->mem.device)
-            ask_device(d);
+            ask_device(pool, d);
         dump->count++;
     }
     return 0;

@@ -34,3 +34,4 @@ void copies_do_not_mind_what_is_current(void);
 void a_graphs_other_device_is_waited_for(void);
 void poison_waits_for_another_devices_copies(void);
 void batches_leave_captures_alone(void);
+void room_is_the_pools_own_devices(void);

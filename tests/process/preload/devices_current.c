@@ -1,6 +1,7 @@
 /* Work whose context is not the current one, or not its stream's: that is another device's, or there is none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
+#include <sys/wait.h>
 
 #include "devices.h"
 
@@ -118,4 +119,52 @@ void batches_leave_captures_alone(void) {
     CHECK_OK(cuStreamSynchronize(stream[0]));
     check_bytes(here, 7);
     check_served();
+}
+
+/* Random sizes, up to nine tenths of the device; returns how many were not to be had. */
+static int roam(void) {
+    enum { BLOCKS = 400, STEPS = 20000, MOST = 6000, LARGEST = 64 };
+    static CUdeviceptr block[BLOCKS];
+    static size_t size[BLOCKS];
+    uint64_t random = 1, live = 0;
+    int refused = 0;
+
+    for (int i = 0; i < STEPS; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        const int k = (int)((random >> 33) % BLOCKS);
+        if (block[k]) {
+            CHECK_OK(cuMemFreeAsync(block[k], stream[0]));
+            live -= size[k];
+            block[k] = 0;
+            continue;
+        }
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        size[k] = 1 + (random >> 30) % ((size_t)LARGEST * SIZE);
+        if (live + size[k] > (size_t)MOST * SIZE)
+            continue;
+        if (cuMemAllocAsync(&block[k], size[k], stream[0]) == CUDA_SUCCESS)
+            live += size[k];
+        else
+            refused++;
+    }
+    return refused;
+}
+
+/* Near its end a pool is more careful: whether that is near is its own device's to tell. */
+void room_is_the_pools_own_devices(void) {
+    int status[2];
+
+    for (int current = 0; current < 2; current++) {
+        pid_t child = fork();
+
+        CHECK(child >= 0);
+        if (!child) {
+            start();
+            enter(current);
+            const int refused = roam();
+            _exit(refused < 100 ? refused : 100);
+        }
+        CHECK(waitpid(child, &status[current], 0) == child);
+    }
+    CHECK(status[0] == 0 && status[1] == 0);
 }
