@@ -179,6 +179,8 @@ static CUresult begin(CUstream handle, CUstreamCaptureMode mode, struct sim_grap
         return result;
     if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
+    if ((result = sim_capture_implicit(stream)) != CUDA_SUCCESS)
+        return result;
     if (stream->kind == SIM_STREAM_LEGACY)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (stream->capture)
@@ -274,6 +276,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
     struct sim_capture *capture = stream->capture;
     if (out)
         *out = NULL;
+    if ((result = sim_capture_implicit(stream)) != CUDA_SUCCESS)
+        return result;
     if (!capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->origin != stream) {

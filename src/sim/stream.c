@@ -89,7 +89,7 @@ CUresult sim_stream_of(CUstream handle, struct sim_stream **stream) {
 }
 
 /* The legacy stream would have to wait for the capturing stream, whose work does not exist yet. */
-static CUresult implicit_conflict(const struct sim_stream *stream) {
+CUresult sim_capture_implicit(const struct sim_stream *stream) {
     if (stream->kind != SIM_STREAM_LEGACY || !sim_capture_blocking(stream->context))
         return CUDA_SUCCESS;
     sim_capture_invalidate_context(stream->context);
@@ -102,7 +102,7 @@ CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream) {
         return result;
     if ((*stream)->capture && (*stream)->capture->invalid)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    return implicit_conflict(*stream);
+    return sim_capture_implicit(*stream);
 }
 
 /* A question about what a stream is: of a capture that has failed none is answered, and of the legacy stream none while
@@ -112,7 +112,7 @@ static CUresult stream_asked(CUstream handle, struct sim_stream **stream) {
     if (result != CUDA_SUCCESS)
         return result;
     return (*stream)->capture && (*stream)->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-                                                             : implicit_conflict(*stream);
+                                                             : sim_capture_implicit(*stream);
 }
 
 /* Others end the capture of the stream itself. */
@@ -121,7 +121,7 @@ static CUresult stream_named(CUstream handle, struct sim_stream **stream) {
     if (result != CUDA_SUCCESS)
         return result;
     if (!(*stream)->capture)
-        return implicit_conflict(*stream);
+        return sim_capture_implicit(*stream);
     (*stream)->capture->invalid = true;
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
@@ -130,7 +130,7 @@ static CUresult stream_named(CUstream handle, struct sim_stream **stream) {
  * captures. */
 static CUresult refuse_capturing(struct sim_stream *stream) {
     if (!stream->capture) {
-        CUresult result = implicit_conflict(stream);
+        CUresult result = sim_capture_implicit(stream);
         return result == CUDA_SUCCESS ? sim_capture_unsafe() : result;
     }
     if (stream->capture->invalid)
