@@ -486,7 +486,8 @@ bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *afte
 
 /* Refuses a call that is unsafe during a capture (900), and destroys the captures that it conflicts with. */
 CUresult sim_capture_unsafe(void);
-/* Refuses what is asked of a legacy stream while one that it would wait for captures (906), and destroys that capture. */
+/* Refuses what is asked of a legacy stream while one that it would wait for captures (906), and destroys that capture.
+ */
 CUresult sim_capture_implicit(const struct sim_stream *stream);
 void sim_capture_invalidate_context(const struct sim_context *context);
 /* True when a blocking stream of this context captures. */
