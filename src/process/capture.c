@@ -35,7 +35,7 @@ void vp_captures_over(void) {
 static VP_LOCKED void capture_ended(CUstream stream) {
     unsigned long long id;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    /* A refused end leaves it running. That of the legacy stream tells nothing of others, nor must it be asked more. */
+    /* A refused end may leave it running. The legacy stream tells nothing of others, nor must it be asked more. */
     const CUresult asked = vp_state.drv.cuStreamIsCapturing(stream, &status);
     if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || (!asked && status != CU_STREAM_CAPTURE_STATUS_NONE) ||
         vp_state.drv.cuStreamGetId(stream, &id))
