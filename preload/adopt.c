@@ -180,7 +180,8 @@ void vp_adopt_report(void) {
 void vp_adopt_refused(const char *text) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (vp_adopt_async && strstr(text, "MallocAsync") &&
-        (strstr(text, "not yet support") || strstr(text, "meaningful")) && !atomic_flag_test_and_set(&said))
+        (strstr(text, "not yet support") || strstr(text, "meaningful") || strstr(text, "ptr_info")) &&
+        !atomic_flag_test_and_set(&said))
         vp_log(VP_LOG_WARN, "PyTorch refuses this with backend:cudaMallocAsync, which the library has set. Under "
                             "VPOOL_ADOPT=bare PyTorch keeps its own allocator, with all that it can (docs/pytorch.md)");
 }

@@ -360,13 +360,13 @@ void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *addr
 #else
     enum { FIRST = 0 };
 #endif
-    enum { TEXT = 3 }; /* behind the function, the file and the line: no answer comes */
+    enum { TEXT = 3 }; /* behind the function, the file and the line: what is said, or was to hold; no answer comes */
     if (index == VP_TORCH_REFUSED) {
         said.frame = NULL;
         vp_bare_lapsed();
     } else if (index == VP_TORCH_GET_ENV || index == VP_TORCH_GET_ENV_CXX11)
         environment((const char *)registers[FIRST]);
-    else if (index == VP_TORCH_FAILS)
+    else if (index == VP_TORCH_FAILS || (index >= VP_TORCH_ASSERTS && index < VP_TORCH_POOLS))
         vp_adopt_refused((const char *)registers[TEXT]);
     else if (index == VP_TORCH_FAILS_STRING || index == VP_TORCH_FAILS_OLD_STRING)
         vp_adopt_refused(*(const char *const *)registers[TEXT]); /* each kind begins with where its bytes are */

@@ -32,8 +32,9 @@ enum {
     VP_TORCH_FAILS = 3,
     VP_TORCH_FAILS_STRING = 4, /* of C++11 */
     VP_TORCH_FAILS_OLD_STRING = 5,
-    VP_TORCH_POOLS = 6,
-    VP_TORCH_CAPTURES = 7
+    VP_TORCH_ASSERTS = 6, /* three */
+    VP_TORCH_POOLS = 9,
+    VP_TORCH_CAPTURES = 10
 };
 
 /* ---- torch_find.c ---- */

@@ -40,16 +40,13 @@ static void be_patient(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
-bool vp_channel_trusts(uid_t peer) {
-    return peer == geteuid();
-}
-
+/* Is it of this user? */
 static int trusted(int fd) {
     struct ucred peer;
     socklen_t size = sizeof peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
         return -errno;
-    return vp_channel_trusts(peer.uid) ? 0 : -EPERM;
+    return peer.uid == geteuid() ? 0 : -EPERM;
 }
 
 static int try_listen(int fd, const struct vp_channel_name *name) {

@@ -33,8 +33,6 @@ int vp_channel_accept(int listener);
 /* Connects. -ECONNREFUSED or -ENOENT: nobody listens there (any more); -EPERM: another user does; -EAGAIN: no answer in
  * time. */
 int vp_channel_connect(const struct vp_channel_name *name);
-/* May processes of this user talk to one of that user? */
-bool vp_channel_trusts(uid_t peer);
 
 /* Sends one message with `n` descriptors, which stay the caller's. 0, or a negative errno. */
 int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size_t n);

@@ -31,9 +31,8 @@ RB_PROTOTYPE(vp_place_tree, vp_place, by_size, vp_place_compare)
 
 /* ---- place_taken.c: a block that is live lies in the way ---- */
 
-int vp_place_compare_taken(const struct vp_place *a, const struct vp_place *b);
 RB_PROTOTYPE(vp_open_places, vp_place, open, vp_place_compare)
-RB_PROTOTYPE(vp_taken_places, vp_place, taken, vp_place_compare_taken)
+RB_PROTOTYPE(vp_taken_places, vp_place, taken, )
 
 /* A place has been made, which nothing is known of; it is forgotten. */
 void vp_place_open(struct vp_pool *pool, struct vp_place *k);

@@ -13,13 +13,13 @@ int vp_place_compare(const struct vp_place *a, const struct vp_place *b) {
     return a->serial < b->serial ? -1 : a->serial > b->serial;
 }
 
-int vp_place_compare_taken(const struct vp_place *a, const struct vp_place *b) {
+static int compare_taken(const struct vp_place *a, const struct vp_place *b) {
     if (a->taken_by != b->taken_by)
         return a->taken_by < b->taken_by ? -1 : 1;
     return a->serial < b->serial ? -1 : a->serial > b->serial;
 }
 RB_GENERATE(vp_open_places, vp_place, open, vp_place_compare)
-RB_GENERATE(vp_taken_places, vp_place, taken, vp_place_compare_taken)
+RB_GENERATE(vp_taken_places, vp_place, taken, compare_taken)
 
 void vp_place_open(struct vp_pool *pool, struct vp_place *k) {
     k->taken_by = 0;

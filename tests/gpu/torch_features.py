@@ -8,6 +8,7 @@ the same whatever the allocator, or "refused" with the reason. Each begins with 
 """
 # SPDX-License-Identifier: Apache-2.0
 import copy
+import ctypes
 import gc
 import json
 import os
@@ -117,6 +118,25 @@ def record_stream():
         total += int(copy[0]) + len(odd)
         copy.record_stream(torch.cuda.current_stream())
     return total
+
+
+@feature
+def record_stream_of_foreign_memory():
+    """A tensor on memory that is not PyTorch's, as DLPack and from_blob() make them: its cache lets that be."""
+    driver, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+    filled(4, 0)
+    demand(driver.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(4 * MIB)) == 0, "cuMemAlloc")
+
+    class Foreign:
+        __cuda_array_interface__ = {"shape": (4 * MIB,), "typestr": "|u1", "data": (at.value, False), "version": 3}
+
+    tensor = torch.as_tensor(Foreign(), device="cuda").fill_(7)
+    copy = late_reader(torch.cuda.Stream(), tensor, True)
+    torch.cuda.synchronize()
+    demand(bool((copy == 7).all()), "what the side stream read")
+    del tensor
+    demand(driver.cuMemFree_v2(at) == 0, "cuMemFree")
+    return int(copy[0])
 
 
 @feature

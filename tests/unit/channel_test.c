@@ -154,12 +154,6 @@ Test(channel, stops_to_listen_when_it_is_shut_down) {
     close(listener);
 }
 
-Test(channel, trusts_its_own_user_alone) {
-    cr_assert(vp_channel_trusts(geteuid()));
-    cr_assert(!vp_channel_trusts(geteuid() + 1));
-    cr_assert(geteuid() == 0 || !vp_channel_trusts(0));
-}
-
 /* Another user finds the socket, and gets nothing: neither as the one who asks nor as the one who listens. Needs root
  * to become somebody else. */
 Test(channel, hangs_up_on_another_user) {

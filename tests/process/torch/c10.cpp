@@ -36,6 +36,16 @@ void torchCheckFail(const char *function, const char *file, uint32_t line, const
     throw Error({function, file, line}, text);
 }
 
+void torchInternalAssertFail(const char *function, const char *file, uint32_t line, const char *condition,
+                             const char *text) {
+    throw Error({function, file, line}, std::string(condition) + text);
+}
+
+void torchInternalAssertFail(const char *function, const char *file, uint32_t line, const char *condition,
+                             const std::string &text) {
+    throw Error({function, file, line}, condition + text);
+}
+
 } // namespace detail
 
 namespace utils {

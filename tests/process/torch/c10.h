@@ -59,6 +59,10 @@ API void reportOutOfMemoryToProfiler(int64_t size, size_t allocated, size_t rese
 namespace detail {
 [[noreturn]] API void torchCheckFail(const char *function, const char *file, uint32_t line, const char *text);
 [[noreturn]] API void torchCheckFail(const char *function, const char *file, uint32_t line, const std::string &text);
+[[noreturn]] API void torchInternalAssertFail(const char *function, const char *file, uint32_t line,
+                                              const char *condition, const char *text);
+[[noreturn]] API void torchInternalAssertFail(const char *function, const char *file, uint32_t line,
+                                              const char *condition, const std::string &text);
 } // namespace detail
 
 namespace utils {

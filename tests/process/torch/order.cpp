@@ -411,7 +411,16 @@ static void a_feature_is_refused() {
     CHECK(refusal(cache::snapshot) == "Calling snapshot with backend:cudaMallocAsync is not meaningful.");
 }
 
+/* record_stream() of memory that is not PyTorch's: its cache lets that be. */
+static const char found[] = "it != ptr_info.end() INTERNAL ASSERT FAILED at \"/pytorch/c10/cuda/CUDAMallocAsyncAllocator.cpp\":625. ";
+
+static void foreign_memory_is_refused() {
+    CHECK(refusal([] { c10::detail::torchInternalAssertFail("f", "file", 1, found, "not found"); }) != "");
+    CHECK(refusal([] { c10::detail::torchInternalAssertFail("f", "file", 1, found, std::string("not found")); }) != "");
+}
+
 static void other_failures_are_let_be() {
+    CHECK(refusal([] { c10::detail::torchInternalAssertFail("f", "file", 1, "size INTERNAL ASSERT FAILED", ""); }) != "");
     CHECK(refusal([] { c10::detail::torchCheckFail("f", "file", 1, "it does not yet support that"); }) != "");
     CHECK(refusal([] { c10::detail::torchCheckFail("f", "file", 1, std::string("nor is this meaningful")); }) != "");
     CHECK(refusal(cache::recordHistory) == "" || cache::backend() != "native");
@@ -545,6 +554,7 @@ const Case order_cases[] = {
     CASE(errors_are_told),
     CASE(features_are_refused),
     CASE(a_feature_is_refused),
+    CASE(foreign_memory_is_refused),
     CASE(other_failures_are_let_be),
     CASE(restored_pools_are_told),
     CASE(an_address_is_asked_for),

@@ -163,6 +163,13 @@ static void features() {
         } catch (const c10::Error &error) {
             CHECK(std::string(error.what_without_backtrace()).find("cudaMallocAsync does not yet support") == 0);
         }
+    try {
+        static char memory;
+        cache::get()->recordStream(c10::DataPtr(&memory, c10::Device(c10::kCUDA, 0)), c10::cuda::getDefaultCUDAStream(0));
+        CHECK(!"refused");
+    } catch (const c10::Error &error) {
+        CHECK(std::string(error.what_without_backtrace()).find("ptr not found in ptr_info") != std::string::npos);
+    }
 }
 
 int main(int argc, char **) {
