@@ -180,7 +180,7 @@ def peer_rows(work, turns, before):
                 env=env, section="peers", limit=60)]
     for name, argv, more in (
             ("peers", [os.path.join(work, "peers")], dict(repeat=turns)),
-            ("NCCL", script("ranks.py", "collectives"), dict(repeat=turns, context="torch")),
+            ("NCCL", script("ranks.py", "collectives"), dict(repeat=max(turns, 3), context="torch")),
             ("a pause of ranks", script("ranks.py", "asleep"), dict(context="torch")),
             ("data-parallel training", script("ranks.py", "training"), dict(context="torch", tolerance=1e-3)),
             ("sharded training", script("ranks.py", "sharded"), dict(context="torch", tolerance=1e-3))):
