@@ -70,8 +70,7 @@ struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle) {
         vp_slab_reserve(&ls->timeline_slab, 1) < 0)
         return NULL;
     forget(ls);
-    ctx = vp_slab_alloc(&ls->context_slab);
-    if (!ctx)
+    if (!(ctx = vp_slab_alloc(&ls->context_slab)))
         return NULL;
     ctx->registry = ls;
     ctx->handle = handle;
@@ -167,14 +166,15 @@ static void lose(struct vp_timelines *ls, struct vp_context *ctx) {
 static bool is_fatal(CUresult res) {
     switch (res) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
     case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
     case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED: return true;
+    case CUDA_ERROR_HARDWARE_STACK_ERROR ... CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+    case CUDA_ERROR_EXTERNAL_DEVICE: return true;
     default: return false;
     }
 }

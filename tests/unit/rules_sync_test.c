@@ -251,6 +251,31 @@ Test(rules, a_sick_device_leaves_the_others_alone) {
     vp_sim_release(f);
 }
 
+/* Whatever it is lost by: all that CUDA's header says so of, and what stands beside it. */
+Test(rules, a_context_is_lost_by_any_error_that_stays) {
+    /* From CUDA_ERROR_ECC_UNCORRECTABLE to CUDA_ERROR_EXTERNAL_DEVICE. */
+    static const CUresult errors[] = {214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911};
+    CUcontext one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2");
+    CUdeviceptr ptr;
+    vp_api_copied_between(); /* any context could have touched the bytes */
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        door_context(1);
+        CUstream f = held_stream(CU_STREAM_NON_BLOCKING);
+        CUdeviceptr theirs = door_malloc(SIZE);
+        cu_ok(cuMemsetD8Async(theirs, 1, SIZE, f));
+        cu_ok(door_free(theirs));
+        vp_sim_fail("cuEventQuery", -1, errors[i]);
+        cr_assert_eq(door_alloc(&ptr, 2 * SIZE), errors[i]);
+        vp_sim_fail("cuEventQuery", 0, CUDA_SUCCESS);
+        cu_ok(cuCtxSetCurrent(one));
+        CUdeviceptr mine = door_malloc(SIZE);
+        unsigned long before = vp_sim_calls("cuCtxRecordEvent");
+        cu_ok(door_free(mine));
+        cr_assert_eq(vp_sim_calls("cuCtxRecordEvent"), before + 1, "a barrier is asked of one lost by %d", errors[i]);
+        vp_sim_release(f);
+    }
+}
+
 /* Stream-ordered: freed on a stream of one context, taken on a stream of another. */
 Test(rules, a_block_freed_in_one_context_is_taken_in_another) {
     CUcontext one = door_open(SIM);
