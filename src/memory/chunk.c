@@ -229,13 +229,10 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
     CUdeviceptr end = addr;
     size_t done = 0;
     int err = vp_slab_reserve(&mem->mapping_slab, n);
-    for (; !err && done < n; done++) {
-        CUresult res = CALL(mem, map, mem->drv->cuMemMap(end, chunks[done]->size, 0, chunks[done]->handle, 0));
-        if (res) {
-            err = errno_of(mem, res);
-            break;
-        }
-        end += chunks[done]->size;
+    while (!err && done < n) {
+        err = errno_of(mem, CALL(mem, map, mem->drv->cuMemMap(end, chunks[done]->size, 0, chunks[done]->handle, 0)));
+        if (!err)
+            end += chunks[done++]->size;
     }
     if (!err)
         err = open_chunks(mem, chunks, n, addr);

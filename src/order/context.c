@@ -60,9 +60,7 @@ struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle) {
     if (ctx || !handle)
         return ctx;
     /* One that another thread has destroyed stays current here. */
-    if (vp_context_known(ls->drv, handle))
-        return NULL;
-    if ((ctx = lives_on(ls, handle)))
+    if (vp_context_known(ls->drv, handle) || (ctx = lives_on(ls, handle)))
         return ctx;
     CUdevice dev;
     vp_cancel_hold();

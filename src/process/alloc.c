@@ -77,7 +77,12 @@ static inline __attribute__((always_inline)) VP_LOCKED int allocate(struct vp_po
 static inline __attribute__((always_inline)) VP_LOCKED CUresult answer(struct vp_pool *pool, int err,
                                                                        const struct vp_request *req,
                                                                        const struct vp_region *r, CUdeviceptr *out) {
-    if (err == -EOPNOTSUPP) /* the policy leaves it to CUDA */
+    if (err == -EIO && !pool->mem.stats.peak_live_bytes) { /* the driver has made none so far, and may make none ever */
+        vp_log_once(VP_LOG_WARN, "device %d: the driver refuses to make memory and to map it; CUDA's own serves",
+                    pool->mem.device);
+        err = -EOPNOTSUPP;
+    }
+    if (err == -EOPNOTSUPP) /* that, or the policy leaves it to CUDA */
         return VP_NOT_OURS;
     if (err == -ENOMEM) {
         pool->mem.stats.ooms++;

@@ -164,6 +164,36 @@ Test(field, memory_that_opens_to_nobody_is_made_for_less) {
     door_close();
 }
 
+/* A virtual GPU may announce virtual memory management and refuse each of its calls (xgboost #12217, ppl.nn #8). The
+ * first that says so of a device may be the one that makes memory, or that maps it, or opens it. */
+Test(field, a_device_that_makes_no_memory_is_left_to_cuda) {
+    const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a, b, c;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        vp_sim_fail(calls[i], -1, CUDA_ERROR_NOT_SUPPORTED);
+        cr_assert_eq(door_alloc(&a, 4 * MiB), CUDA_SUCCESS, "%s", calls[i]);
+        cr_assert(!door_served, "CUDA's own memory");
+        cr_assert_eq(door_alloc_async(&b, MiB, NULL, s), CUDA_SUCCESS, "%s", calls[i]);
+        cr_assert(!door_served);
+        cu_ok(cuMemsetD8(a, 1, 4 * MiB));
+        cu_ok(door_free(a));
+        cu_ok(door_free_async(b, s));
+        cr_assert_eq(vp_state.pools[0]->mem.stats.held_bytes, 0);
+        vp_sim_fail(calls[i], 0, CUDA_SUCCESS);
+    }
+    /* It was for a moment. From then on such an answer is an error. */
+    cr_assert_eq(door_alloc(&a, 4 * MiB), CUDA_SUCCESS);
+    cr_assert(door_served);
+    vp_sim_fail("cuMemCreate", -1, CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert_eq(door_alloc(&c, 8 * MiB), CUDA_ERROR_NOT_SUPPORTED);
+    cr_assert(door_served);
+    vp_sim_fail("cuMemCreate", 0, CUDA_SUCCESS);
+    cu_ok(door_free(a));
+    door_close();
+}
+
 /* UCX and others keep registrations by address, and ask for the buffer's id whether it is the same buffer still. */
 Test(field, a_reused_address_has_a_new_buffer_id) {
     unsigned long long ids[40];
