@@ -64,7 +64,7 @@ static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
         vp_state.refused[dev] = true;
         if (policy)
             vp_log(VP_LOG_WARN, "device %d: %s; its memory is left to CUDA", dev,
-                   err == -EOPNOTSUPP ? "no virtual memory management"
+                   err == -EOPNOTSUPP ? "no virtual memory management (if no pools, either: VPOOL_ADOPT=0)"
                    : err == -ENOMEM   ? "no address range to be had"
                                       : "the driver refuses to map memory");
         return NULL;

@@ -155,6 +155,10 @@ static void say_device(char *line) {
     say(mark, "device %d, %s, %.1f GiB: %s%s%s%s%s", number, rest ? rest : "?", (double)bytes / (1 << 30),
         *has ? "has " : "", has, *lacks ? (*has ? "; lacks " : "lacks ") : "", lacks,
         mark == WRONG ? ": its memory is left to CUDA; only newer devices and drivers can be served" : "");
+    if (strstr(lacks, "memory pools") && vp_options()->adopt != VP_ADOPT_NOTHING)
+        say(WRONG,
+            "device %d: PyTorch, JAX and TensorFlow are told to use memory pools and fail without: VPOOL_ADOPT=0",
+            number);
 }
 
 static void say_failure(char *line) {

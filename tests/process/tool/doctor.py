@@ -43,9 +43,12 @@ def doctor_misses_the_driver():
 
 
 def doctor_knows_what_a_device_lacks():
-    for sim, text in ("vmm=0", "lacks virtual memory management"), ("driver=11020", "too old"):
+    without_pools = "PyTorch, JAX and TensorFlow are told to use memory pools and fail without: VPOOL_ADOPT=0"
+    for sim, text in ("vmm=0", "lacks virtual memory management"), ("vmm=0", without_pools), ("driver=11020", "too old"):
         status, said = lines_of("--sim", VPOOL_SIM=sim)
         assert status == 1 and has(said["!!"], text), said
+    said = lines_of("--sim", VPOOL_SIM="vmm=0", VPOOL_ADOPT="0")[1]
+    assert not has(said["!!"], without_pools), said
 
 
 def doctor_reads_the_environment():
