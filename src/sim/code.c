@@ -1,9 +1,10 @@
 /* What takes memory of the device without being a block of it: arrays, whose bytes copies find in ordinary memory of
- * the simulator; the code of modules, whose functions do nothing; and what a context needs to run them. */
+ * the simulator; the code of modules, whose functions do nothing or one thing; and what a context needs to run them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sim_private.h"
+#include "nodes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* What loading a module takes, whatever lies in it. */
 #define MODULE_BYTES ((size_t)2 << 20)
@@ -116,47 +117,84 @@ SIM_API(SIM_SURE, 2000, cuModuleUnload, (CUmodule module), (module)) {
     return give(SIM_MODULE, module);
 }
 
+/* A function does nothing, but for one of this name: it writes its third parameter, a byte, to as many as the second
+ * says from the first on. */
+#define FILLS "vp_fill"
+enum { FILL_FUNCTION = 8 }; /* beside the module's handle */
+
+static struct taken *module_of(CUfunction function) {
+    return sim_handle_get(SIM_MODULE, (void *)((uintptr_t)function & ~(uintptr_t)FILL_FUNCTION));
+}
+
 SIM_API(SIM_SURE, 2000, cuModuleGetFunction, (CUfunction * out, CUmodule module, const char *name),
         (out, module, name)) {
     if (!out || !name)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = (CUfunction)module;
+    *out = (CUfunction)((uintptr_t)module | (strcmp(name, FILLS) ? 0 : FILL_FUNCTION));
     return sim_handle_get(SIM_MODULE, module) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Nothing that a graph could keep is known of it. */
-static CUresult launch(CUfunction function, CUstream handle) {
+CUresult sim_kernel_of(CUfunction function, const unsigned *shape, void **params, struct sim_op **out) {
+    const struct taken *module = module_of(function);
+    const bool fills = (uintptr_t)function & FILL_FUNCTION;
+    for (int i = 0; i < 6; i++)
+        if (!shape[i])
+            return CUDA_ERROR_INVALID_VALUE;
+    if (!module)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (fills && !params)
+        return CUDA_ERROR_INVALID_VALUE;
+    struct sim_op *op = *out = sim_op_new(SIM_OP_KERNEL);
+    op->kernel.function = function;
+    memcpy(op->kernel.grid, shape, sizeof(op->kernel.grid));
+    memcpy(op->kernel.threads, shape + 3, sizeof(op->kernel.threads));
+    op->kernel.by = module->context;
+    if (fills) {
+        op->kernel.at = *(const CUdeviceptr *)params[0];
+        op->kernel.bytes = *(const uint64_t *)params[1];
+        op->kernel.value = *(const uint32_t *)params[2];
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch(CUfunction function, const unsigned *shape, CUstream handle, void **params) {
     struct sim_stream *stream;
+    struct sim_op *op;
     CUresult result = sim_stream_for_work(handle, &stream);
+    if (result == CUDA_SUCCESS)
+        result = sim_kernel_of(function, shape, params, &op);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!sim_handle_get(SIM_MODULE, function))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (stream->capture)
-        return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_context *context = stream->context;
-    if (!context->local && (result = take_in(context, SIM_MODULE, LOCAL_BYTES, &context->local)) != CUDA_SUCCESS)
-        return result;
-    sim_op_enqueue(stream, sim_op_new(SIM_OP_NOP));
-    return CUDA_SUCCESS;
+    if (!stream->capture && !context->local)
+        result = take_in(context, SIM_MODULE, LOCAL_BYTES, &context->local);
+    if (result == CUDA_SUCCESS)
+        sim_op_enqueue(stream, op);
+    else
+        sim_op_put(op);
+    return result;
 }
 
 SIM_STREAM_API(_ptsz, 0, 4000, cuLaunchKernel,
                (CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
                 unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void **params, void **extra),
                (function, gx, gy, gz, bx, by, bz, shared, stream, params, extra)) {
-    return gx && gy && gz && bx && by && bz ? launch(function, stream) : CUDA_ERROR_INVALID_VALUE;
+    return launch(function, (unsigned[]){gx, gy, gz, bx, by, bz}, stream, params);
 }
 
 SIM_STREAM_API(_ptsz, 0, 9000, cuLaunchCooperativeKernel,
                (CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
                 unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void **params),
                (function, gx, gy, gz, bx, by, bz, shared, stream, params)) {
-    return gx && gy && gz && bx && by && bz ? launch(function, stream) : CUDA_ERROR_INVALID_VALUE;
+    return launch(function, (unsigned[]){gx, gy, gz, bx, by, bz}, stream, params);
 }
 
 SIM_STREAM_API(_ptsz, 0, 11060, cuLaunchKernelEx,
                (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
                (config, function, params, extra)) {
-    return config ? launch(function, config->hStream) : CUDA_ERROR_INVALID_VALUE;
+    return config ? launch(function,
+                           (unsigned[]){config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                                        config->blockDimY, config->blockDimZ},
+                           config->hStream, params)
+                  : CUDA_ERROR_INVALID_VALUE;
 }

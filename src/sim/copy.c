@@ -1,5 +1,6 @@
 /* Copies and memsets: queueing them, and what any op does when its turn has come. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "nodes.h"
 #include "pools.h"
 
 #include <stdlib.h>
@@ -47,6 +48,12 @@ static void run_fill(const struct sim_op *op) {
     }
 }
 
+static void run_kernel(const struct sim_op *op) {
+    if (op->kernel.at && may_by(op, op->kernel.by, op->kernel.at, op->kernel.bytes, true, false, "fills by a kernel") &&
+        !sim.options.ledger)
+        memset((void *)op->kernel.at, (int)op->kernel.value, op->kernel.bytes);
+}
+
 static void run_copy(const struct sim_op *op) {
     size_t width = op->copy.width, height = op->copy.height;
     if ((!op->copy.to_host &&
@@ -75,6 +82,7 @@ void sim_op_execute(struct sim_op *op) {
     switch (op->kind) {
     case SIM_OP_FILL: run_fill(op); break;
     case SIM_OP_COPY: run_copy(op); break;
+    case SIM_OP_KERNEL: run_kernel(op); break;
     case SIM_OP_WAIT_VALUE: may(op, op->value.at, op->value.wide ? 8 : 4, false, "waits on"); break;
     case SIM_OP_WRITE_VALUE: run_write_value(op); break;
     case SIM_OP_ALLOC: op->block->dead = false; break;
@@ -86,6 +94,8 @@ void sim_op_execute(struct sim_op *op) {
         break;
     case SIM_OP_NOP:
     case SIM_OP_EVENT:
+    case SIM_OP_GRAPH:
+    case SIM_OP_CONDITIONAL:
     case SIM_OP_HOST: break;
     }
 }

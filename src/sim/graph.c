@@ -87,7 +87,7 @@ bool sim_capture_blocking(const struct sim_context *context) {
     return false;
 }
 
-static void add_node(struct sim_graph *graph, struct sim_op *op) {
+void sim_graph_add(struct sim_graph *graph, struct sim_op *op) {
     if (graph->count == graph->room) {
         graph->room = graph->room ? 2 * graph->room : 16;
         graph->nodes = realloc(graph->nodes, graph->room * sizeof(*graph->nodes));
@@ -95,13 +95,14 @@ static void add_node(struct sim_graph *graph, struct sim_op *op) {
             abort();
     }
     op->graph = graph;
+    op->node = ++sim.next_id;
     graph->nodes[graph->count++] = op;
 }
 
 void sim_capture_append(struct sim_stream *stream, struct sim_op *op) {
     op->stream = stream;
     sim_op_follow(op, stream->capture_tail);
-    add_node(stream->capture->graph, op);
+    sim_graph_add(stream->capture->graph, op);
     sim_op_put(stream->capture_tail);
     stream->capture_tail = sim_op_get(op);
 }
@@ -380,6 +381,7 @@ struct sim_op *sim_op_again(const struct sim_op *node) {
     op->refs = 1;
     op->mark = op->done = false;
     op->graph = op->launched = NULL;
+    op->original = node->node;
     op->deps = NULL;
     op->dep_count = op->dep_room = 0;
     if (op->kind == SIM_OP_COPY && op->copy.staged) {
@@ -389,13 +391,15 @@ struct sim_op *sim_op_again(const struct sim_op *node) {
             abort();
         memcpy(op->copy.staged, node->copy.staged, size);
     }
+    if (op->kind == SIM_OP_GRAPH || op->kind == SIM_OP_CONDITIONAL)
+        op->child = sim_child_copy(node->child);
     return op;
 }
 
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     CUresult why;
-    if (!out || !graph)
+    if (!out || !graph || graph->moved)
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_current(&why))
         return why;
@@ -404,15 +408,20 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long
         return CUDA_ERROR_OUT_OF_MEMORY;
     graph->refs++;
     exec->graph = graph;
-    exec->count = graph->count;
-    exec->nodes = calloc(2 * graph->count + 1, sizeof(*exec->nodes));
+    struct sim_flat flat = {0};
+    sim_graph_flatten(graph, &flat);
+    exec->count = flat.count;
+    exec->nodes = calloc(3 * flat.count + 1, sizeof(*exec->nodes));
     if (!exec->nodes)
         abort();
-    exec->of = exec->nodes + graph->count;
-    for (size_t i = 0; i < graph->count; i++) {
-        exec->of[i] = sim_op_get(graph->nodes[i]);
-        exec->nodes[i] = sim_op_again(graph->nodes[i]);
+    exec->of = exec->nodes + flat.count;
+    exec->top = exec->of + flat.count;
+    for (size_t i = 0; i < flat.count; i++) {
+        exec->of[i] = sim_op_get(flat.ops[i]);
+        exec->top[i] = sim_op_get(flat.tops[i]);
+        exec->nodes[i] = sim_op_again(flat.ops[i]);
     }
+    sim_flat_free(&flat);
     exec->flags = flags;
     *out = exec->handle = sim_handle_new(SIM_EXEC, exec);
     return CUDA_SUCCESS;
@@ -447,6 +456,23 @@ SIM_STREAM_API(_ptsz, 0, 12000, cuGraphInstantiateWithParams,
 }
 #endif
 
+/* What is launched becomes a node that holds it. */
+static CUresult capture_launch(const struct sim_exec *exec, struct sim_stream *stream) {
+    if (sim_graph_has(exec->graph, SIM_MEMORY_NODES | 1u << SIM_OP_CONDITIONAL))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    struct sim_graph *graph = calloc(1, sizeof(*graph));
+    if (!graph)
+        abort();
+    graph->refs = 1;
+    for (size_t i = 0; i < exec->count; i++) {
+        struct sim_op *op = sim_op_again(exec->nodes[i]);
+        sim_op_follow(op, i ? graph->nodes[i - 1] : NULL);
+        sim_graph_add(graph, op);
+    }
+    sim_op_enqueue(stream, sim_child_op(SIM_OP_GRAPH, 1, 0, &graph));
+    return CUDA_SUCCESS;
+}
+
 SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream stream_handle), (handle, stream_handle)) {
     struct sim_stream *stream;
     struct sim_exec *exec = handle ? sim_handle_get(SIM_EXEC, handle) : NULL;
@@ -455,21 +481,22 @@ SIM_STREAM_API(_ptsz, 0, 10000, cuGraphLaunch, (CUgraphExec handle, CUstream str
     CUresult result = sim_stream_for_work(stream_handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!stream->capture && !sim_graph_may_launch(exec))
+    if (stream->capture)
+        return capture_launch(exec, stream);
+    if (!sim_graph_may_launch(exec))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!stream->capture)
-        sim_graph_memory_take_unfreed(exec, stream);
+    sim_graph_memory_take_unfreed(exec, stream);
     for (size_t i = 0; i < exec->count; i++) {
         struct sim_op *op = sim_op_again(exec->nodes[i]);
-        if (op->kind == SIM_OP_ALLOC && !stream->capture)
+        if (op->kind == SIM_OP_ALLOC)
             sim_graph_memory_give(op->block);
-        if (op->kind == SIM_OP_FREE && !stream->capture)
+        if (op->kind == SIM_OP_FREE)
             sim_graph_memory_take(op->block);
         op->launched = exec->graph;
         op->launched->refs++;
-        if (!i && exec->last && !stream->capture)
+        if (!i && exec->last)
             sim_op_depend(op, exec->last);
-        if (i + 1 == exec->count && !stream->capture) {
+        if (i + 1 == exec->count) {
             sim_op_put(exec->last);
             exec->last = sim_op_get(op);
         }
@@ -487,7 +514,7 @@ static void exec_free(void *item, void *arg) {
     struct sim_exec *exec = item;
     (void)arg;
     sim_handle_free(SIM_EXEC, exec->handle);
-    for (size_t i = 0; i < 2 * exec->count; i++)
+    for (size_t i = 0; i < 3 * exec->count; i++)
         sim_op_put(exec->nodes[i]);
     sim_op_put(exec->last);
     free(exec->nodes);
@@ -509,6 +536,8 @@ SIM_API(SIM_SURE, 10000, cuGraphExecDestroy, (CUgraphExec handle), (handle)) {
 static void graph_free(void *item, void *arg) {
     struct sim_graph *graph = item;
     (void)arg;
+    if (graph->embedded)
+        return;
     sim_handle_free(SIM_GRAPH, graph->handle);
     graph->handle = NULL;
     sim_graph_put(graph);
@@ -516,7 +545,7 @@ static void graph_free(void *item, void *arg) {
 
 SIM_API(SIM_SURE, 10000, cuGraphDestroy, (CUgraph handle), (handle)) {
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
-    if (!graph)
+    if (!graph || graph->embedded)
         return CUDA_ERROR_INVALID_VALUE;
     graph_free(graph, NULL);
     return CUDA_SUCCESS;
@@ -548,7 +577,7 @@ bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *afte
         return false;
     for (size_t i = 0; i < count; i++)
         sim_op_follow(op, (struct sim_op *)after[i]);
-    add_node(graph, op);
+    sim_graph_add(graph, op);
     return true;
 }
 

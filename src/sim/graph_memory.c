@@ -43,12 +43,19 @@ static bool frees_itself(const struct sim_exec *exec) {
     return exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
 }
 
+static bool allocates(const struct sim_exec *exec, const struct sim_block *block) {
+    for (size_t i = 0; i < exec->count; i++)
+        if (exec->nodes[i]->kind == SIM_OP_ALLOC && exec->nodes[i]->block == block)
+            return true;
+    return false;
+}
+
 bool sim_graph_may_launch(const struct sim_exec *exec) {
     for (size_t i = 0; i < exec->count; i++) {
         const struct sim_op *op = exec->nodes[i];
         if (op->kind == SIM_OP_ALLOC && op->block->given && !frees_itself(exec))
             return false;
-        if (op->kind == SIM_OP_FREE && op->block->graph != exec->graph && !op->block->given)
+        if (op->kind == SIM_OP_FREE && !op->block->given && !allocates(exec, op->block))
             return false;
     }
     return true;
@@ -92,4 +99,37 @@ SIM_API(SIM_SURE, 11040, cuDeviceGraphMemTrim, (CUdevice device), (device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     sim_graph_memory_trim(device, SIZE_MAX);
     return CUDA_SUCCESS;
+}
+
+/* Of what launches have allocated and nobody has freed; that it is reserved beyond that is not modelled. */
+static void add_used(void *item, void *sum) {
+    const struct sim_block *block = item;
+    size_t *of = sum;
+    if (block->kind == SIM_BLOCK_GRAPH && block->given)
+        of[block->device] += block->phys;
+}
+
+SIM_API(SIM_SURE, 11040, cuDeviceGetGraphMemAttribute, (CUdevice device, CUgraphMem_attribute which, void *value),
+        (device, which, value)) {
+    size_t used[SIM_MAX_DEVICES] = {0};
+    if (!sim_device_ok(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (!value || which > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (which != CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    sim_range_each(sim.blocks, add_used, used);
+    *(cuuint64_t *)value = used[device];
+    return CUDA_SUCCESS;
+}
+
+/* High-water marks can only be reset. */
+SIM_API(SIM_SURE, 11040, cuDeviceSetGraphMemAttribute, (CUdevice device, CUgraphMem_attribute which, void *value),
+        (device, which, value)) {
+    if (!sim_device_ok(device))
+        return CUDA_ERROR_INVALID_DEVICE;
+    return value && !*(cuuint64_t *)value &&
+                   (which == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH || which == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "sim_private.h"
+#include "nodes.h"
 
 /* Memory of a graph is the program's from the launch that allocates it until it is freed, by whatever means: meanwhile
  * its graph lives on. */

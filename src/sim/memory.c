@@ -179,7 +179,7 @@ static const char *block_fault(const struct sim_block *block, const struct sim_c
     if (block->kind == SIM_BLOCK_POOL && !copy && !(block->pool->access & bit))
         return "the pool gives this device no access";
     if ((block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_GRAPH) && block->device != context->device &&
-        !copy && !(context->peers & (1u << block->device)))
+        !copy && !(block->access & bit) && !(context->peers & (1u << block->device)))
         return "memory of a peer without peer access";
     return NULL;
 }

@@ -207,9 +207,10 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, 
         return CUDA_SUCCESS;
     struct sim_op *op = sim_op_new(SIM_OP_ALLOC);
     if (stream->capture) {
-        result = sim_block_new(SIM_BLOCK_GRAPH, NULL, stream->context->device, bytes, &block);
+        result = sim_block_new(SIM_BLOCK_GRAPH, NULL, pool ? pool->device : stream->context->device, bytes, &block);
         if (result == CUDA_SUCCESS) {
             block->dead = true;
+            block->access = pool ? pool->access & ~(1u << pool->device) : 0;
             block->graph = stream->capture->graph;
             LIST_INSERT_HEAD(&block->graph->blocks, block, link);
             block->on_list = true;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static CUresult add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, CUresult made,
-                    struct sim_op *const *op) {
+CUresult sim_node_add(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, CUresult made,
+                      struct sim_op *const *op) {
     if (made != CUDA_SUCCESS)
         return made;
     if (!out || (count && !after) || !sim_graph_append(graph, *op, after, count)) {
@@ -38,7 +38,7 @@ SIM_API(0, 10000, cuGraphAddMemcpyNode,
          CUcontext context),
         (out, graph, after, count, p, context)) {
     struct sim_op *op = NULL;
-    return add(out, graph, after, count, copy_of(p, context, &op), &op);
+    return sim_node_add(out, graph, after, count, copy_of(p, context, &op), &op);
 }
 
 SIM_API(0, 10000, cuGraphAddMemsetNode,
@@ -46,13 +46,20 @@ SIM_API(0, 10000, cuGraphAddMemsetNode,
          CUcontext context),
         (out, graph, after, count, p, context)) {
     struct sim_op *op = NULL;
-    return add(out, graph, after, count, fill_of(p, context, &op), &op);
+    return sim_node_add(out, graph, after, count, fill_of(p, context, &op), &op);
 }
 
 SIM_API(0, 10000, cuGraphAddEmptyNode, (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, size_t count),
         (out, graph, after, count)) {
     struct sim_op *op = sim_op_new(SIM_OP_NOP);
-    return add(out, graph, after, count, CUDA_SUCCESS, &op);
+    return sim_node_add(out, graph, after, count, CUDA_SUCCESS, &op);
+}
+
+SIM_API(0, 10000, cuGraphAddChildGraphNode,
+        (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, size_t count, CUgraph child),
+        (out, graph, after, count, child)) {
+    struct sim_op *op = NULL;
+    return sim_node_add(out, graph, after, count, sim_child_of(child, false, &op), &op);
 }
 
 /* Of the device, for the graph alone: as a stream captures it. */
@@ -64,18 +71,26 @@ SIM_API(0, 11040, cuGraphAddMemAllocNode,
     if (!out || !graph || !p || !p->bytesize || p->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         p->poolProps.location.id < 0 || p->poolProps.location.id >= sim.options.devices)
         return CUDA_ERROR_INVALID_VALUE;
-    if (p->accessDescCount)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (graph->embedded || p->accessDescCount > SIM_MAX_DEVICES || (p->accessDescCount && !p->accessDescs))
+        return CUDA_ERROR_INVALID_VALUE;
+    unsigned access = 0;
+    for (size_t i = 0; i < p->accessDescCount; i++) {
+        const CUmemAccessDesc *desc = &p->accessDescs[i];
+        if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_ok(desc->location.id))
+            return CUDA_ERROR_INVALID_VALUE;
+        access |= desc->flags ? 1u << desc->location.id : 0;
+    }
     CUresult result = sim_block_new(SIM_BLOCK_GRAPH, NULL, p->poolProps.location.id, p->bytesize, &block);
     if (result != CUDA_SUCCESS)
         return result;
     block->dead = block->on_list = true;
+    block->access = access;
     block->graph = graph;
     LIST_INSERT_HEAD(&graph->blocks, block, link);
     struct sim_op *op = sim_op_new(SIM_OP_ALLOC);
     op->block = block;
     p->dptr = block->range.start;
-    return add(out, handle, after, count, CUDA_SUCCESS, &op);
+    return sim_node_add(out, handle, after, count, CUDA_SUCCESS, &op);
 }
 
 SIM_API(0, 11040, cuGraphAddMemFreeNode,
@@ -83,10 +98,10 @@ SIM_API(0, 11040, cuGraphAddMemFreeNode,
         (out, handle, after, count, at)) {
     const struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     struct sim_block *block = sim_block_find((uintptr_t)at);
-    if (!graph || !block || block->range.start != at || !sim_graph_may_free(graph, block))
+    if (!graph || graph->embedded || !block || block->range.start != at || !sim_graph_may_free(graph, block))
         return CUDA_ERROR_INVALID_VALUE;
     struct sim_op *op = sim_graph_free_op(block, graph);
-    return add(out, handle, after, count, CUDA_SUCCESS, &op);
+    return sim_node_add(out, handle, after, count, CUDA_SUCCESS, &op);
 }
 
 #if CUDA_VERSION >= 12030
@@ -106,13 +121,21 @@ static CUresult only_copy_of(const CUDA_MEMCPY_BATCH_NODE_PARAMS *p, struct sim_
     return copy_of(&only, p->ctx, op);
 }
 
-static CUresult op_of(const CUgraphNodeParams *p, struct sim_op **op) {
+static CUresult op_of(CUgraphNodeParams *p, struct sim_op **op) {
     if (!p)
         return CUDA_ERROR_INVALID_VALUE;
     if (p->type == CU_GRAPH_NODE_TYPE_MEMCPY)
         return copy_of(&p->memcpy.copyParams, p->memcpy.copyCtx, op);
     if ((int)p->type == CU_GRAPH_NODE_TYPE_MEMCPY_BATCH)
         return only_copy_of((const void *)&p->memcpy, op);
+    if (p->type == CU_GRAPH_NODE_TYPE_KERNEL)
+        return sim_kernel_node_of(&p->kernel, op);
+    if (p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+        return sim_conditional_of(&p->conditional, op);
+    if (p->type == CU_GRAPH_NODE_TYPE_EMPTY)
+        *op = sim_op_new(SIM_OP_NOP);
+    if (p->type == CU_GRAPH_NODE_TYPE_EMPTY)
+        return CUDA_SUCCESS;
     if (p->type != CU_GRAPH_NODE_TYPE_MEMSET)
         return CUDA_ERROR_NOT_SUPPORTED;
     const CUDA_MEMSET_NODE_PARAMS fill = {.dst = p->memset.dst,
@@ -124,10 +147,15 @@ static CUresult op_of(const CUgraphNodeParams *p, struct sim_op **op) {
     return fill_of(&fill, p->memset.ctx, op);
 }
 
-static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
-                        const CUgraphNodeParams *p) {
+static CUresult add_any(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, CUgraphNodeParams *p) {
     struct sim_op *op = NULL;
-    return add(out, graph, after, count, op_of(p, &op), &op);
+#if CUDA_VERSION >= 13000
+    if (p && p->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        return sim_node_add(
+            out, graph, after, count,
+            sim_child_of(p->graph.graph, p->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE, &op), &op);
+#endif
+    return sim_node_add(out, graph, after, count, op_of(p, &op), &op);
 }
 
 SIM_API(0, 12020, cuGraphAddNode,
@@ -150,6 +178,11 @@ ADD_NODE_BEHIND(13040, cuGraphAddNode_v3)
 
 /* ---- what they are ---- */
 
+static struct sim_op *node_of(CUgraphNode node, enum sim_op_kind kind) {
+    struct sim_op *op = (struct sim_op *)node;
+    return op && op->kind == kind ? op : NULL;
+}
+
 static const CUgraphNodeType types[] = {
     [SIM_OP_NOP] = CU_GRAPH_NODE_TYPE_EMPTY,
     [SIM_OP_EVENT] = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
@@ -160,12 +193,50 @@ static const CUgraphNodeType types[] = {
     [SIM_OP_WRITE_VALUE] = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
     [SIM_OP_ALLOC] = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
     [SIM_OP_FREE] = CU_GRAPH_NODE_TYPE_MEM_FREE,
+    [SIM_OP_KERNEL] = CU_GRAPH_NODE_TYPE_KERNEL,
+    [SIM_OP_GRAPH] = CU_GRAPH_NODE_TYPE_GRAPH,
+    [SIM_OP_CONDITIONAL] = CU_GRAPH_NODE_TYPE_CONDITIONAL,
 };
 
 SIM_API(SIM_SURE, 10000, cuGraphNodeGetType, (CUgraphNode node, CUgraphNodeType *type), (node, type)) {
     if (!node || !type)
         return CUDA_ERROR_INVALID_VALUE;
     *type = types[((struct sim_op *)node)->kind];
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 10000, cuGraphMemsetNodeGetParams, (CUgraphNode node, CUDA_MEMSET_NODE_PARAMS *p), (node, p)) {
+    const struct sim_op *op = node_of(node, SIM_OP_FILL);
+    if (!op || !p)
+        return CUDA_ERROR_INVALID_VALUE;
+    *p = (CUDA_MEMSET_NODE_PARAMS){op->fill.dst,     op->fill.pitch, op->fill.value,
+                                   op->fill.element, op->fill.width, op->fill.height};
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 11040, cuGraphMemAllocNodeGetParams, (CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *p), (node, p)) {
+    static CUmemAccessDesc descs[SIM_MAX_DEVICES];
+    const struct sim_op *op = node_of(node, SIM_OP_ALLOC);
+    if (!op || !p)
+        return CUDA_ERROR_INVALID_VALUE;
+    *p = (CUDA_MEM_ALLOC_NODE_PARAMS){
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = op->block->device}},
+        .accessDescs = op->block->access ? descs : NULL,
+        .bytesize = op->block->range.end - op->block->range.start,
+        .dptr = op->block->range.start};
+    for (int i = 0; i < SIM_MAX_DEVICES; i++)
+        if (op->block->access >> i & 1)
+            descs[p->accessDescCount++] = (CUmemAccessDesc){{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = i},
+                                                            CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 11040, cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdeviceptr *out), (node, out)) {
+    const struct sim_op *op = node_of(node, SIM_OP_FREE);
+    if (!op || !out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = op->block->range.start;
     return CUDA_SUCCESS;
 }
 
@@ -176,11 +247,6 @@ static int device_at(uintptr_t at) {
     if (block)
         return block->kind >= SIM_BLOCK_MANAGED ? -1 : block->device;
     return mapping && !mapping->handle->host ? mapping->handle->device : -1;
-}
-
-static struct sim_op *node_of(CUgraphNode node, enum sim_op_kind kind) {
-    struct sim_op *op = (struct sim_op *)node;
-    return op && op->kind == kind ? op : NULL;
 }
 
 SIM_API(SIM_SURE, 10000, cuGraphMemcpyNodeGetParams, (CUgraphNode node, CUDA_MEMCPY3D *p), (node, p)) {
@@ -205,13 +271,17 @@ SIM_API(SIM_SURE, 10000, cuGraphMemcpyNodeGetParams, (CUgraphNode node, CUDA_MEM
 /* ---- changing them ---- */
 
 /* What one does is from now on what the other did, which is no more. */
-static void take(struct sim_op *node, struct sim_op *other) {
+void sim_node_take(struct sim_op *node, struct sim_op *other) {
     if (node->kind == SIM_OP_COPY) {
         free(node->copy.staged);
         node->copy = other->copy;
         other->copy.staged = NULL;
     } else if (node->kind == SIM_OP_FILL) {
         node->fill = other->fill;
+    } else if (node->kind == SIM_OP_KERNEL) {
+        node->kernel = other->kernel;
+    } else if (node->kind == SIM_OP_HOST) {
+        node->host = other->host;
     }
     sim_op_put(other);
 }
@@ -220,7 +290,7 @@ SIM_API(0, 10000, cuGraphMemcpyNodeSetParams, (CUgraphNode node, const CUDA_MEMC
     struct sim_op *op = node_of(node, SIM_OP_COPY), *other;
     CUresult result = op ? sim_copy_of(p, op->copy.dst_by, &other) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        take(op, other);
+        sim_node_take(op, other);
     return result;
 }
 
@@ -228,20 +298,20 @@ SIM_API(0, 10000, cuGraphMemsetNodeSetParams, (CUgraphNode node, const CUDA_MEMS
     struct sim_op *op = node_of(node, SIM_OP_FILL), *other;
     CUresult result = op ? sim_fill_of(p, op->fill.by, &other) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        take(op, other);
+        sim_node_take(op, other);
     return result;
 }
 
 #undef cuGraphNodeSetParams
-static CUresult set_params(CUgraphNode node, const CUgraphNodeParams *p) {
+static CUresult set_params(CUgraphNode node, CUgraphNodeParams *p) {
     struct sim_op *op, *other = NULL;
-    CUresult result = op_of(p, &other);
+    CUresult result = p && p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ? CUDA_ERROR_INVALID_VALUE : op_of(p, &other);
     if (result == CUDA_SUCCESS && !(op = node_of(node, other->kind))) {
         sim_op_put(other);
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (result == CUDA_SUCCESS)
-        take(op, other);
+        sim_node_take(op, other);
     return result;
 }
 
@@ -253,7 +323,7 @@ SIM_API(0, 13040, cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams 
     return set_params(node, p);
 }
 
-static struct sim_op *executable(CUgraphExec handle, CUgraphNode node, enum sim_op_kind kind) {
+struct sim_op *sim_node_executable(CUgraphExec handle, CUgraphNode node, enum sim_op_kind kind) {
     const struct sim_exec *exec = handle ? sim_handle_get(SIM_EXEC, handle) : NULL;
     for (size_t i = 0; exec && i < exec->count; i++)
         if (exec->of[i] == (struct sim_op *)node && exec->of[i]->kind == kind)
@@ -262,11 +332,13 @@ static struct sim_op *executable(CUgraphExec handle, CUgraphNode node, enum sim_
 }
 
 /* In an executable: rows alone, and memory of the same devices as before. */
-static bool alike(const struct sim_op *old, const struct sim_op *new) {
+bool sim_node_alike(const struct sim_op *old, const struct sim_op *new) {
     if (old->kind == SIM_OP_COPY)
         return old->copy.height == 1 && new->copy.height == 1 && device_at(old->copy.dst) == device_at(new->copy.dst) &&
                device_at(old->copy.src) == device_at(new->copy.src) && !old->copy.staged == !new->copy.staged &&
                old->copy.to_host == new->copy.to_host;
+    if (old->kind == SIM_OP_KERNEL)
+        return old->kernel.by == new->kernel.by;
     return old->kind != SIM_OP_FILL ||
            (old->fill.height == 1 && new->fill.height == 1 && device_at(old->fill.dst) == device_at(new->fill.dst));
 }
@@ -274,112 +346,35 @@ static bool alike(const struct sim_op *old, const struct sim_op *new) {
 static CUresult exchange(struct sim_op *op, CUresult result, struct sim_op *const *other) {
     if (result != CUDA_SUCCESS)
         return result;
-    if (!alike(op, *other)) {
+    if (!sim_node_alike(op, *other)) {
         sim_op_put(*other);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    take(op, *other);
+    sim_node_take(op, *other);
     return CUDA_SUCCESS;
 }
 
 SIM_API(0, 10010, cuGraphExecMemcpyNodeSetParams,
         (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *p, CUcontext context), (exec, node, p, context)) {
-    struct sim_op *op = executable(exec, node, SIM_OP_COPY), *other = NULL;
+    struct sim_op *op = sim_node_executable(exec, node, SIM_OP_COPY), *other = NULL;
     return op ? exchange(op, copy_of(p, context, &other), &other) : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(0, 10010, cuGraphExecMemsetNodeSetParams,
         (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p, CUcontext context),
         (exec, node, p, context)) {
-    struct sim_op *op = executable(exec, node, SIM_OP_FILL), *other = NULL;
+    struct sim_op *op = sim_node_executable(exec, node, SIM_OP_FILL), *other = NULL;
     return op ? exchange(op, fill_of(p, context, &other), &other) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- all of a graph's ---- */
-
-static size_t index_of(const struct sim_graph *graph, const struct sim_op *node) {
-    size_t i = 0;
-    while (i < graph->count && graph->nodes[i] != node)
-        i++;
-    return i;
-}
-
-/* Memory of a graph has one owner: such a graph has no clone, and its nodes stay. */
-static struct sim_graph *free_of_memory(CUgraph handle) {
-    struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
-    for (size_t i = 0; graph && i < graph->count; i++)
-        if (graph->nodes[i]->kind == SIM_OP_ALLOC || graph->nodes[i]->kind == SIM_OP_FREE)
-            return NULL;
-    return graph;
-}
-
-SIM_API(0, 10000, cuGraphClone, (CUgraph * out, CUgraph handle), (out, handle)) {
-    const struct sim_graph *from = out ? free_of_memory(handle) : NULL;
-    struct sim_graph *graph = from ? calloc(1, sizeof(*graph)) : NULL;
-    if (!graph)
-        return CUDA_ERROR_INVALID_VALUE;
-    graph->refs = 1;
-    *out = graph->handle = sim_handle_new(SIM_GRAPH, graph);
-    for (size_t i = 0; i < from->count; i++) {
-        const struct sim_op *node = from->nodes[i];
-        struct sim_op *op = sim_op_again(node);
-        for (unsigned d = 0; d < node->dep_count; d++) {
-            size_t at = index_of(from, node->deps[d]);
-            if (at < i)
-                sim_op_follow(op, graph->nodes[at]);
-        }
-        sim_graph_append(*out, op, NULL, 0);
-    }
-    return CUDA_SUCCESS;
-}
-
-SIM_API(0, 10000, cuGraphDestroyNode, (CUgraphNode node), (node)) {
-    struct sim_op *op = (struct sim_op *)node;
-    struct sim_graph *graph = op && op->graph ? free_of_memory(op->graph->handle) : NULL;
-    size_t at = graph ? index_of(graph, op) : 0;
-    if (!graph)
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = at + 1; i < graph->count; i++) {
-        struct sim_op *after = graph->nodes[i];
-        unsigned kept = 0;
-        for (unsigned d = 0; d < after->dep_count; d++)
-            if (after->deps[d] != op)
-                after->deps[kept++] = after->deps[d];
-            else
-                sim_op_put(op);
-        after->dep_count = kept;
-        graph->nodes[i - 1] = after;
-    }
-    graph->count--;
-    op->graph = NULL;
-    sim_op_put(op);
-    return CUDA_SUCCESS;
-}
-
-#if CUDA_VERSION >= 12000
-/* The same kinds in the same order, each behind as many; else nothing is changed. */
-SIM_API(0, 12000, cuGraphExecUpdate_v2, (CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *info),
-        (handle, graph_handle, info)) {
-    struct sim_exec *exec = handle ? sim_handle_get(SIM_EXEC, handle) : NULL;
-    struct sim_graph *graph = free_of_memory(graph_handle);
-    if (!exec || !graph || !info)
-        return CUDA_ERROR_INVALID_VALUE;
-    *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};
-    if (exec->count != graph->count)
-        info->result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (size_t i = 0; i < graph->count && info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
-        const struct sim_op *old = exec->nodes[i], *new = graph->nodes[i];
-        if (exec->of[i]->dep_count != new->dep_count)
-            info->result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        else if (old->kind != new->kind)
-            info->result = CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-        else if (!alike(old, new))
-            info->result = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-    }
-    if (info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    for (size_t i = 0; i < graph->count; i++)
-        take(exec->nodes[i], sim_op_again(graph->nodes[i]));
-    return CUDA_SUCCESS;
+#if CUDA_VERSION >= 12030
+SIM_API(0, 12020, cuGraphExecNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *p),
+        (exec, node, p)) {
+    struct sim_op *other = NULL, *op;
+    CUresult result = p && p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL ? op_of(p, &other) : CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS || (op = sim_node_executable(exec, node, other->kind)))
+        return result == CUDA_SUCCESS ? exchange(op, result, &other) : result;
+    sim_op_put(other);
+    return CUDA_ERROR_INVALID_VALUE;
 }
 #endif

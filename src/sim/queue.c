@@ -50,6 +50,8 @@ void sim_op_put(struct sim_op *op) {
     drop_deps(op);
     if (op->kind == SIM_OP_COPY)
         free(op->copy.staged);
+    if (op->kind == SIM_OP_GRAPH || op->kind == SIM_OP_CONDITIONAL)
+        sim_child_free(op->child);
     sim_graph_put(op->launched);
     free(op);
 }
@@ -405,6 +407,10 @@ static bool touches(const struct sim_op *op, uintptr_t start, uintptr_t end) {
     case SIM_OP_FILL:
         at[0] = op->fill.dst;
         size[0] = (op->fill.height - 1) * op->fill.pitch + op->fill.width * op->fill.element;
+        break;
+    case SIM_OP_KERNEL:
+        at[0] = op->kernel.at;
+        size[0] = op->kernel.bytes;
         break;
     case SIM_OP_COPY:
         at[0] = op->copy.dst;

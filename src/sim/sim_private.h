@@ -294,7 +294,10 @@ enum sim_op_kind {
     SIM_OP_WAIT_VALUE,
     SIM_OP_WRITE_VALUE,
     SIM_OP_ALLOC,
-    SIM_OP_FREE
+    SIM_OP_FREE,
+    SIM_OP_KERNEL,
+    SIM_OP_GRAPH,      /* a node with graphs of its own, of which at most one is run; it is no work itself */
+    SIM_OP_CONDITIONAL /* the same */
 };
 
 struct sim_op {
@@ -311,6 +314,7 @@ struct sim_op {
     bool waits;                           /* is one of them itself */
     bool mark;                            /* graphs: reached from the end */
     struct sim_graph *graph;              /* that it is a node of */
+    uint64_t node, original;              /* its number, and that of the node that it was cloned from */
     struct sim_graph *launched;           /* whose memory it uses: kept until it is done */
     union {
         struct {
@@ -341,9 +345,20 @@ struct sim_op {
             bool wide;
         } value;
         struct sim_block *block;
+        struct {
+            CUfunction function;
+            unsigned grid[3], threads[3], shared;
+            CUdeviceptr at; /* what it fills; 0: nothing */
+            uint64_t bytes;
+            uint32_t value;
+            const struct sim_context *by; /* whose function it is */
+            void *params[3];              /* told to who asks */
+        } kernel;
+        struct sim_child *child; /* nodes.h */
     };
 };
 
+void sim_child_free(struct sim_child *child);
 struct sim_op *sim_op_new(enum sim_op_kind kind);
 struct sim_op *sim_op_get(struct sim_op *op);
 void sim_op_put(struct sim_op *op);
@@ -450,6 +465,7 @@ struct sim_graph {
     unsigned refs;         /* the handle's and one of each executable made of it */
     struct sim_op **nodes; /* in the order of capture; one reference each */
     size_t count, room;
+    bool embedded, moved;          /* a node's; and no clone, but what the program made */
     bool broken;                   /* a capture into it was destroyed: it has no nodes to tell of */
     LIST_HEAD(, sim_block) blocks; /* sim_block.link: memory of allocation nodes */
 };
@@ -465,24 +481,9 @@ struct sim_capture {
     LIST_ENTRY(sim_capture) link;
 };
 
-struct sim_exec {
-    CUgraphExec handle;
-    struct sim_graph *graph;
-    unsigned long long flags;
-    struct sim_op **nodes, **of; /* what is run, and the node of the graph that it was made of; one reference each */
-    size_t count;
-    struct sim_op *last; /* of the launch before: one is behind the other, on whatever streams */
-};
-
 /* The work of a node, as an op that has yet to be queued. */
 struct sim_op *sim_op_again(const struct sim_op *node);
-/* The work of a node in a context, or why there is none. */
-CUresult sim_copy_of(const CUDA_MEMCPY3D *p, const struct sim_context *context, struct sim_op **op);
-CUresult sim_fill_of(const CUDA_MEMSET_NODE_PARAMS *p, const struct sim_context *context, struct sim_op **op);
-
-/* A graph gets another node, behind some that it has. Takes over the reference. False: there is no such graph. */
 void sim_graph_put(struct sim_graph *graph);
-bool sim_graph_append(CUgraph handle, struct sim_op *op, const CUgraphNode *after, size_t count);
 
 /* Refuses a call that is unsafe during a capture (900), and destroys the captures that it conflicts with. */
 CUresult sim_capture_unsafe(void);
@@ -559,6 +560,7 @@ struct sim_block {
     struct sim_op *born;              /* the stream-ordered allocation; one reference */
     uint64_t freed_by;                /* id of the stream that freed it; 0: none, or the host has waited for it since */
     struct sim_graph *graph;          /* that allocates it */
+    unsigned access;                  /* graph memory: devices that may touch it beside its own */
     bool freed_at_home, freed_abroad; /* a node of that graph, or of another, frees it */
     LIST_ENTRY(sim_block) link;
 };
