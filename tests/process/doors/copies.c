@@ -22,7 +22,7 @@ static void captured(struct block *b, int stream) {
     b->graphs |= 1u << world.streams[first].graph;
 }
 
-static bool begin_use(struct block *b, int stream) {
+bool begin_use(struct block *b, int stream) {
     if (!capturing(stream))
         return ordered(b, stream);
     if (b->last.stream != -1 && !one_in(10))
@@ -30,7 +30,7 @@ static bool begin_use(struct block *b, int stream) {
     return b->last.stream == -1;
 }
 
-static void end_use(struct block *b, int stream, int res) {
+void end_use(struct block *b, int stream, int res) {
     if (res)
         return;
     if (capturing(stream))

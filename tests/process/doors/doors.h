@@ -62,6 +62,7 @@ struct context {
     CUcontext handle;
     int device;
     bool alive;
+    CUfunction fill; /* a kernel; NULL: it was not loaded */
     unsigned peers;
     int peer_of[DEVICES]; /* the context that it was given for */
 };
@@ -73,9 +74,10 @@ struct pool {
     bool alive, current;
 };
 
-/* What was added to a graph by itself: a fill (no `from`), a copy, or what is about the graph's own memory (no `to`).
- */
+/* What was added to a graph by itself, and the blocks that it uses. */
+enum what { FILL_NODE, COPY_NODE, MEMORY_NODE, KERNEL_NODE, HOST_NODE, CHILD_NODE, CONDITIONAL_NODE };
 struct node {
+    enum what what;
     CUgraphNode node;
     int to, from;
 };
@@ -85,8 +87,9 @@ struct graph {
     CUgraphExec exec;
     int context;
     bool taken;
-    bool made;   /* node by node, each behind the one before */
-    bool memory; /* and has memory of its own: it stays as it is */
+    bool made;                /* node by node, each behind the one before */
+    bool memory;              /* and has memory of its own: it stays as it is */
+    bool conditional, abroad; /* a conditional node; nodes of another context */
     struct node nodes[NODES];
     int count;
 };
@@ -184,6 +187,19 @@ unsigned host_count(void);
 /* A slot, or -1: graphs.c. */
 int free_graph(void);
 int pick_graph(void);
+void release_blocks(int graph);
+/* Node by node: nodes.c. */
+int pick_made_graph(void);
+struct node *pick_node(int *g);
+const CUgraphNode *last_node(const struct graph *graph);
+void added(int g, enum what what, int to, int from, CUgraphNode node, int res);
+void share_blocks(int with, int of);
+enum { SPILLED = 1 << 20 }; /* from which size on: compare */
+bool may_be_spilled(int g);
+/* A step's use of a block: copies.c. */
+bool begin_use(struct block *b, int stream);
+void end_use(struct block *b, int stream, int res);
+void CUDA_CB host_counts(void *unused);
 
 /* ---- what can be done ---- */
 
@@ -194,7 +210,7 @@ struct step {
     step_fn *run;
 };
 extern const struct step memory_steps[], copy_steps[], query_steps[], stream_steps[], context_steps[], graph_steps[],
-    node_steps[], runtime_steps[];
+    node_steps[], child_steps[], left_steps[], runtime_steps[];
 
 /* ---- the per-thread forms, which cuda.h does not declare ---- */
 
@@ -202,7 +218,8 @@ extern const struct step memory_steps[], copy_steps[], query_steps[], stream_ste
     X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemsetD8Async) X(cuMemsetD16Async)                               \
         X(cuMemsetD32Async) X(cuMemsetD2D8Async) X(cuMemcpyAsync) X(cuStreamSynchronize) X(cuStreamQuery)                             \
             X(cuEventRecord) X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuStreamIsCapturing) X(cuStreamGetFlags)                         \
-                X(cuStreamGetCtx) X(cuGraphLaunch) X(cuMemcpyPeerAsync) X(cuStreamEndCapture) X(cuStreamGetPriority)
+                X(cuStreamGetCtx) X(cuGraphLaunch) X(cuMemcpyPeerAsync) X(cuLaunchKernel) X(cuStreamEndCapture)                            \
+                    X(cuStreamGetPriority)
 #define DECLARE(fn) extern __typeof__(fn) fn##_ptsz;
 PTSZ(DECLARE)
 #undef DECLARE

@@ -94,20 +94,27 @@ static void on_thread(int thread, const struct step *step) {
 
 /* ---- steps ---- */
 
-static const struct step *const lists[] = {memory_steps,  copy_steps,  query_steps, stream_steps,
-                                           context_steps, graph_steps, node_steps,  runtime_steps};
+static const struct step *const lists[] = {memory_steps, copy_steps, query_steps, stream_steps, context_steps,
+                                           graph_steps,  node_steps, child_steps, left_steps,   runtime_steps};
 
-static const struct step *choose(void) {
+/* Every fourth program is about graphs. */
+static unsigned weight(const struct step *s, size_t list, uint64_t seed) {
+    const bool graphs = lists[list] == graph_steps || lists[list] == node_steps || lists[list] == child_steps ||
+                        lists[list] == left_steps;
+    return s->weight * (graphs && seed % 4 == 0 ? 6 : 1);
+}
+
+static const struct step *choose(uint64_t seed) {
     unsigned sum = 0;
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         for (const struct step *s = lists[i]; s->run; s++)
-            sum += s->weight;
+            sum += weight(s, i, seed);
     unsigned at = below(sum);
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         for (const struct step *s = lists[i]; s->run; s++) {
-            if (at < s->weight)
+            if (at < weight(s, i, seed))
                 return s;
-            at -= s->weight;
+            at -= weight(s, i, seed);
         }
     abort();
 }
@@ -126,7 +133,7 @@ static bool kept(const char *list, unsigned long step) {
 static void make(uint64_t seed, unsigned long i) {
     state = seed * 0x2545f4914f6cdd1du + i * 0x9e3779b97f4a7c15u;
     any();
-    const struct step *step = choose();
+    const struct step *step = choose(seed);
     world.thread = one_in(3) ? (int)below(THREADS) : 0;
     world.ptsz = one_in(5);
     length = 0;

@@ -18,7 +18,7 @@ static void make_graph(void) {
     world.graphs[g] = (struct graph){.taken = true, .graph = graph, .context = context, .made = true};
 }
 
-static int pick_made_graph(void) {
+int pick_made_graph(void) {
     int g = pick_graph();
     return g >= 0 && world.graphs[g].made && world.contexts[world.graphs[g].context].alive ? g : -1;
 }
@@ -31,11 +31,15 @@ static CUcontext context_of_graph(int g) {
     return world.contexts[world.graphs[g].context].handle;
 }
 
-static void added(int g, int to, int from, CUgraphNode node, int res) {
+const CUgraphNode *last_node(const struct graph *graph) {
+    return graph->count ? &graph->nodes[graph->count - 1].node : NULL;
+}
+
+void added(int g, enum what what, int to, int from, CUgraphNode node, int res) {
     struct graph *graph = &world.graphs[g];
     if (res)
         return;
-    graph->nodes[graph->count++] = (struct node){.node = node, .to = to, .from = from};
+    graph->nodes[graph->count++] = (struct node){.what = what, .node = node, .to = to, .from = from};
     if (to >= 0)
         world.blocks[to].graphs |= 1u << g;
     if (from >= 0)
@@ -61,10 +65,10 @@ static void add_fill(void) {
     if (device_of(b) >= 0 && b->device != world.contexts[graph->context].device)
         return;
     CUDA_MEMSET_NODE_PARAMS p = fill_of(b);
-    const CUgraphNode *last = graph->count ? &graph->nodes[graph->count - 1].node : NULL;
+    const CUgraphNode *last = last_node(graph);
     say(" g%d b%d", g, i);
     int res = CALL(cuGraphAddMemsetNode, &node, graph->graph, last, last != NULL, &p, context_of_graph(g));
-    added(g, i, -1, node, res);
+    added(g, FILL_NODE, i, -1, node, res);
 }
 
 static CUDA_MEMCPY3D copy_of(const struct block *to, const struct block *from) {
@@ -110,7 +114,7 @@ static void add_copy(void) {
     if (!may_be_added(graph->context, &world.blocks[to], &world.blocks[from]))
         return;
     CUDA_MEMCPY3D p = copy_of(&world.blocks[to], &world.blocks[from]);
-    const CUgraphNode *last = graph->count ? &graph->nodes[graph->count - 1].node : NULL;
+    const CUgraphNode *last = last_node(graph);
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
     params.memcpy.copyParams = p;
     params.memcpy.copyCtx = context_of_graph(g);
@@ -119,7 +123,7 @@ static void add_copy(void) {
         res = CALL(cuGraphAddNode_v2, &node, graph->graph, last, NULL, last != NULL, &params);
     else
         res = CALL(cuGraphAddMemcpyNode, &node, graph->graph, last, last != NULL, &p, context_of_graph(g));
-    added(g, to, from, node, res);
+    added(g, COPY_NODE, to, from, node, res);
 }
 
 /* Memory of the graph, which is filled, copied out of, and freed, all in the graph. */
@@ -135,33 +139,48 @@ static void add_memory(void) {
                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = world.contexts[graph->context].device}},
         .bytesize = own.size};
     CUgraphNode node[4] = {NULL};
-    const CUgraphNode *last = graph->count ? &graph->nodes[graph->count - 1].node : NULL;
+    const CUgraphNode *last = last_node(graph);
     say(" g%d b%d %zu", g, i, own.size);
     if (CALL(cuGraphAddMemAllocNode, &node[0], graph->graph, last, last != NULL, &p))
         return;
     graph->memory = true;
     own.at = p.dptr;
-    added(g, -1, -1, node[0], 0);
+    added(g, MEMORY_NODE, -1, -1, node[0], 0);
     CUDA_MEMSET_NODE_PARAMS fill = fill_of(&own);
     fill.elementSize = 1, fill.width = own.size, fill.value &= 255;
     if (CALL(cuGraphAddMemsetNode, &node[1], graph->graph, &node[0], 1, &fill, context_of_graph(g)))
         return;
-    added(g, -1, -1, node[1], 0);
+    added(g, MEMORY_NODE, -1, -1, node[1], 0);
     CUDA_MEMCPY3D copy = copy_of(&world.blocks[i], &own);
     int res = CALL(cuGraphAddMemcpyNode, &node[2], graph->graph, &node[1], 1, &copy, context_of_graph(g));
-    added(g, i, -1, node[2], res);
+    added(g, MEMORY_NODE, i, -1, node[2], res);
     if (res)
         node[2] = node[1];
     CUdeviceptr freed = one_in(8) ? world.blocks[i].at : own.at;
     res = CALL(cuGraphAddMemFreeNode, &node[3], graph->graph, &node[2], 1, freed);
-    added(g, -1, -1, node[3], res);
+    added(g, MEMORY_NODE, -1, -1, node[3], res);
 }
 
 /* A node of its graph, or NULL. */
-static struct node *pick_node(int *g) {
+struct node *pick_node(int *g) {
     *g = pick_made_graph();
     struct graph *graph = &world.graphs[*g < 0 ? 0 : *g];
     return *g < 0 || !graph->count ? NULL : &graph->nodes[below((unsigned)graph->count)];
+}
+
+/* Of what kind it is, it must be asked by its own call alone. */
+static void ask_others(CUgraphNode node) {
+    CUDA_MEMSET_NODE_PARAMS fill = {0};
+    CUDA_MEM_ALLOC_NODE_PARAMS alloc = {0};
+    CUdeviceptr freed = 0;
+    if (CALL(cuGraphMemsetNodeGetParams, node, &fill) == 0) {
+        say_address(fill.dst);
+        say(" %u %u %zux%zu", fill.value, fill.elementSize, fill.width, fill.height);
+    }
+    if (CALL(cuGraphMemAllocNodeGetParams, node, &alloc) == 0)
+        say(" %zu of %d, %zu", alloc.bytesize, alloc.poolProps.location.id, alloc.accessDescCount);
+    if (CALL(cuGraphMemFreeNodeGetParams, node, &freed) == 0)
+        say_address(freed);
 }
 
 static void ask_node(void) {
@@ -176,6 +195,7 @@ static void ask_node(void) {
     CALL(cuGraphGetNodes, world.graphs[g].graph, NULL, &count);
     CALL(cuGraphNodeGetType, node->node, &type);
     say(" %zu %d", count, (int)type);
+    ask_others(node->node);
     if (CALL(cuGraphMemcpyNodeGetParams, node->node, &p))
         return;
     say_address(p.dstHost ? (CUdeviceptr)(uintptr_t)p.dstHost : p.dstDevice);
@@ -189,16 +209,26 @@ static bool may_change(int context, const struct node *node, int to, int from) {
            may_copy_in_graph(context, &world.blocks[to], &world.blocks[from]);
 }
 
+/* docs/spilling.md: what an executable does is not changed between spilled memory and the device's. */
+bool may_be_spilled(int g) {
+    for (int i = 0; i < BLOCKS; i++)
+        if (world.blocks[i].graphs >> g & 1 && world.blocks[i].size >= SPILLED)
+            return true;
+    return false;
+}
+
 /* An executable graph's may be: not with another kind of memory, which is all the same here. */
 static bool may_change_exec(const struct graph *graph, const struct node *node, int to, int from) {
     return graph->exec && one_in(2) && world.blocks[node->to].kind == world.blocks[to].kind &&
+           !may_be_spilled((int)(graph - world.graphs)) && world.blocks[to].size < SPILLED &&
+           (from < 0 || world.blocks[from].size < SPILLED) &&
            (from < 0 || world.blocks[node->from].kind == world.blocks[from].kind);
 }
 
 static void set_node(void) {
     int g, to, from, res;
     struct node *node = pick_node(&g);
-    if (!node || world.graphs[g].memory || !pick_pair(g, &to, &from))
+    if (!node || node->what > COPY_NODE || world.graphs[g].memory || !pick_pair(g, &to, &from))
         return;
     struct graph *graph = &world.graphs[g];
     CUDA_MEMCPY3D p = copy_of(&world.blocks[to], &world.blocks[from]);
@@ -239,7 +269,7 @@ static void destroy_node(void) {
 }
 
 /* Whatever one graph uses, the other does. */
-static void share_blocks(int with, int of) {
+void share_blocks(int with, int of) {
     for (int i = 0; i < BLOCKS; i++)
         if (world.blocks[i].graphs & 1u << of)
             world.blocks[i].graphs |= 1u << with;
@@ -248,12 +278,13 @@ static void share_blocks(int with, int of) {
 static void clone_graph(void) {
     int g = pick_made_graph(), h = free_graph();
     CUgraph graph = NULL;
-    if (g < 0 || h < 0 || world.graphs[g].memory)
+    if (g < 0 || h < 0)
         return;
     say(" g%d g%d", g, h);
     if (CALL(cuGraphClone, &graph, world.graphs[g].graph))
         return;
     world.graphs[h] = (struct graph){.taken = true, .graph = graph, .context = world.graphs[g].context};
+    world.graphs[h].abroad = world.graphs[g].abroad;
     share_blocks(h, g);
 }
 
@@ -261,6 +292,7 @@ static void update_graph(void) {
     int g = pick_graph(), h = pick_made_graph();
     CUgraphExecUpdateResultInfo info;
     if (g < 0 || h < 0 || !world.graphs[g].exec || world.graphs[g].memory || world.graphs[h].memory ||
+        may_be_spilled(g) || may_be_spilled(h) || world.graphs[g].conditional || world.graphs[h].conditional ||
         world.graphs[g].context != world.graphs[h].context)
         return;
     say(" g%d g%d", g, h);

@@ -133,7 +133,7 @@ unsigned host_count(void) {
     return atomic_load(&host_calls);
 }
 
-static void CUDA_CB count(void *arg) {
+void CUDA_CB host_counts(void *arg) {
     (void)arg;
     atomic_fetch_add(&host_calls, 1);
 }
@@ -151,7 +151,7 @@ static void host_function(void) {
     if (one_in(4))
         CALL(cuStreamAddCallback, handle_of(s), count_stream, NULL, one_in(10));
     else
-        CALLS(cuLaunchHostFunc, handle_of(s), one_in(20) ? NULL : count, NULL);
+        CALLS(cuLaunchHostFunc, handle_of(s), one_in(20) ? NULL : host_counts, NULL);
 }
 
 /* A value written in the order of a stream, which nobody need wait for. */

@@ -255,6 +255,7 @@ void forget_context(int context) {
         if (world.events[i] && world.event_contexts[i] == context)
             world.events[i] = NULL;
     world.contexts[context].alive = false;
+    world.contexts[context].fill = NULL;
     world.contexts[context].peers = 0;
     const int device = world.contexts[context].device;
     for (int i = 0; i < CONTEXTS; i++)
