@@ -160,7 +160,7 @@
       const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode) \
     VP_AND_OWN(X, cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, a, (CAPTURE), CUstream, \
       CUstreamCaptureMode, CUgraph, CUgraphRecaptureCallback, void *) \
-    VP_AND_OWN(X, cuStreamEndCapture, cuStreamEndCapture, a, (BRACKETED, vp_api_capture_ending(), vp_api_capture_ended(a)), CUstream, \
+    VP_AND_OWN(X, cuStreamEndCapture, cuStreamEndCapture, a, (BRACKETED, (void)0, vp_api_capture_ended(a)), CUstream, \
       CUgraph *) \
     VP_AND_OWN(X, cuStreamWaitValue32, cuStreamWaitValue32_v2, a, (AROUND, waits(), vp_api_worked(a)), CUstream, CUdeviceptr, cuuint32_t, \
       unsigned int) \
@@ -297,7 +297,7 @@
     VP_ALIKE(X, cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, TRIED, CUgraphExec *, CUgraph, \
       CUDA_GRAPH_INSTANTIATE_PARAMS *) \
     VP_AND_OWN(X, cuGraphUpload, cuGraphUpload, b, (TRIED), CUgraphExec, CUstream) \
-    VP_AND_OWN(X, cuGraphLaunch, cuGraphLaunch, b, (TRIED_THEN, vp_api_worked(b)), CUgraphExec, CUstream) \
+    VP_AND_OWN(X, cuGraphLaunch, cuGraphLaunch, b, (TRIED_THEN, launched(b)), CUgraphExec, CUstream) \
     X(cuGraphAddHostNode, cuGraphAddHostNode, THEN, vp_api_coupled("a host function in a graph"), CUgraphNode *, \
       CUgraph, const CUgraphNode *, size_t, const CUDA_HOST_NODE_PARAMS *) \
     X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, THEN, vp_api_coupled("a wait for a value in a graph"), \

@@ -51,6 +51,13 @@ static void tie_node(const CUgraphNodeParams *params) {
         vp_api_coupled("a host function or wait in a graph");
 }
 
+/* All of it stands in the order of this stream, and what its nodes are of may be any device: nobody tells. */
+static void launched(CUstream stream) {
+    vp_api_worked(stream);
+    if (vp_api_copies_matter())
+        vp_api_copied_between();
+}
+
 #define VP_MAKE_NODE(symbol, like, opened, then, ...)                                                                  \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         struct own own;                                                                                                \

@@ -55,24 +55,6 @@ VP_NOT_ANALYSED void vp_api_capture_began(CUstream stream, bool ok) {
     vp_leave();
 }
 
-/* Whoever launches a graph of several devices has all of it in the order of one's stream, of which the others' contexts
- * know nothing. Streams that have joined a capture are in it until it ends. */
-void vp_api_capture_ending(void) {
-    const struct vp_context *ctx;
-    const struct vp_timeline *timeline, *origin;
-    if (!vp_api_copies_matter() || !vp_enter())
-        return;
-    vp_list_each(ctx, &vp_state.timelines.contexts, link)
-        vp_list_each(timeline, &ctx->timelines, of_context)
-            if ((uintptr_t)timeline->stream > (uintptr_t)CU_STREAM_PER_THREAD && !timeline->gone && !timeline->lost &&
-                !ctx->ending && vp_list_empty(&timeline->capturing) &&
-                vp_timeline_captures(&vp_state.timelines, timeline->stream))
-                vp_list_each(origin, &vp_state.timelines.capturing, capturing)
-                    if (origin->context->device != ctx->device)
-                        vp_api_copied_between();
-    vp_leave();
-}
-
 void vp_api_capture_ended(CUstream stream) {
     if (!vp_enter())
         return;

@@ -120,11 +120,10 @@ void vp_api_context_destroyed(CUcontext ctx, bool ended);
 CUcontext vp_api_primary(CUdevice dev, bool releasing);
 
 /* Captures. `beginning` before one begins (from then on no barrier is taken), and in any case `began` with the success,
- * by the same thread: until then the others wait, if they need more than the fast path; `ending`
- * before cuStreamEndCapture, and `ended` after it, whatever it returned. */
+ * by the same thread: until then the others wait, if they need more than the fast path; `ended` after
+ * cuStreamEndCapture, whatever it returned. */
 void vp_api_capture_beginning(CUstream stream);
 void vp_api_capture_began(CUstream stream, bool ok);
-void vp_api_capture_ending(void);
 void vp_api_capture_ended(CUstream stream);
 
 /* After a successful cuCtxEnablePeerAccess or cuCtxDisablePeerAccess. If what there is could not be opened to the peer,
@@ -152,8 +151,8 @@ enum vp_copy_way { VP_COPY_AS_IT_IS, VP_COPY_BETWEEN, VP_COPY_ELSEWHERE, VP_COPY
 struct vp_entered vp_api_context_enter(CUcontext handle);
 void vp_api_context_leave(struct vp_entered entered);
 extern atomic_bool vp_copies_matter;
-/* The program copies by cuMemcpyPeer and its like, or captures across devices: work of any may touch all from now on.
- */
+/* The program copies by cuMemcpyPeer and its like, or launches graphs and has several devices: work of any may touch
+ * all from now on. */
 extern atomic_bool vp_copies_between;
 void vp_api_copied_between(void);
 static inline bool vp_api_copies_matter(void) {

@@ -51,14 +51,12 @@ void copies_do_not_mind_what_is_current(void) {
     check_served();
 }
 
-/* A graph is launched on a stream of one device, in whose order stands what another device does. */
-void a_graphs_other_device_is_waited_for(void) {
+/* ---- graphs that are launched on a stream of one device, in whose order stands what another device does ---- */
+
+static CUgraph captured_across(CUdeviceptr there) {
     CUevent forked, joined;
-    CUgraphExec exec;
     CUgraph graph;
 
-    start();
-    CUdeviceptr there = take(1, false), next;
     CHECK_OK(cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING));
     enter(0);
     CHECK_OK(cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING));
@@ -69,7 +67,46 @@ void a_graphs_other_device_is_waited_for(void) {
     CHECK_OK(cuEventRecord(joined, stream[1]));
     CHECK_OK(cuStreamWaitEvent(stream[0], joined, 0));
     CHECK_OK(cuStreamEndCapture(stream[0], &graph));
-    CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+    return graph;
+}
+
+static CUgraph captured_there(CUdeviceptr there) {
+    CUgraph graph;
+
+    CHECK_OK(cuStreamBeginCapture(stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_OK(cuMemsetD8Async(there, 7, SIZE, stream[1]));
+    CHECK_OK(cuStreamEndCapture(stream[1], &graph));
+    enter(0);
+    return graph;
+}
+
+static CUgraph with_a_node(CUdeviceptr there) {
+    const CUDA_MEMSET_NODE_PARAMS fill = {.dst = there, .value = 7, .elementSize = 1, .width = SIZE, .height = 1};
+    CUgraphNode node;
+    CUgraph graph;
+
+    enter(0);
+    CHECK_OK(cuGraphCreate(&graph, 0));
+    CHECK_OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fill, context[1]));
+    return graph;
+}
+
+static CUgraph with_a_child(CUdeviceptr there) {
+    CUgraph graph, child = captured_there(there);
+    CUgraphNode node;
+
+    CHECK_OK(cuGraphCreate(&graph, 0));
+    CHECK_OK(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child));
+    CHECK_OK(cuGraphDestroy(child));
+    return graph;
+}
+
+static void wait_for_a_graph(CUgraph (*made)(CUdeviceptr there)) {
+    CUgraphExec exec;
+
+    start();
+    CUdeviceptr there = take(1, false), next;
+    CHECK_OK(cuGraphInstantiate(&exec, made(there), 0));
     hold(stream[0]);
     CHECK_OK(cuGraphLaunch(exec, stream[0]));
     enter(1);
@@ -81,6 +118,22 @@ void a_graphs_other_device_is_waited_for(void) {
     CHECK_OK(cuStreamSynchronize(stream[0]));
     check_bytes(next, 1);
     check_served();
+}
+
+void a_graphs_other_device_is_waited_for(void) {
+    wait_for_a_graph(captured_across);
+}
+
+void so_is_that_of_one_captured_there(void) {
+    wait_for_a_graph(captured_there);
+}
+
+void so_is_that_of_a_node(void) {
+    wait_for_a_graph(with_a_node);
+}
+
+void so_is_that_of_a_graph_within(void) {
+    wait_for_a_graph(with_a_child);
 }
 
 /* VPOOL_POISON=1: what is freed is written to once nobody reads there. */
