@@ -298,6 +298,8 @@
       CUDA_GRAPH_INSTANTIATE_PARAMS *) \
     VP_AND_OWN(X, cuGraphUpload, cuGraphUpload, b, (TRIED), CUgraphExec, CUstream) \
     VP_AND_OWN(X, cuGraphLaunch, cuGraphLaunch, b, (TRIED_THEN, launched(b)), CUgraphExec, CUstream) \
+    X(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, TRIED, CUgraphNode *, CUgraph, const CUgraphNode *, size_t, \
+      CUDA_MEM_ALLOC_NODE_PARAMS *) \
     X(cuGraphAddHostNode, cuGraphAddHostNode, THEN, vp_api_coupled("a host function in a graph"), CUgraphNode *, \
       CUgraph, const CUgraphNode *, size_t, const CUDA_HOST_NODE_PARAMS *) \
     X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, THEN, vp_api_coupled("a wait for a value in a graph"), \

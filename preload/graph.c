@@ -64,7 +64,7 @@ static void launched(CUstream stream) {
         bool ours = vp_door_enter();                                                                                   \
         if (ours && vp_api_copies_matter())                                                                            \
             opened;                                                                                                    \
-        CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                         \
+        CUresult res = VP_TRIED(ours, 0, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                      \
         if (ours && res == CUDA_SUCCESS)                                                                               \
             then;                                                                                                      \
         vp_door_leave();                                                                                               \

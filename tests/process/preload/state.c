@@ -232,6 +232,42 @@ static void graphs_get_idle_memory(void) {
         }
 }
 
+static CUresult add_memory(CUgraph graph, bool typed) {
+    const CUmemPoolProps device = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = device, .bytesize = MIB};
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+    CUgraphNode node;
+
+    /* That it is refused is all that matters where it gets that far: there is no kernel. */
+    return typed ? cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params)
+                 : cuGraphAddMemAllocNode(&node, graph, NULL, 0, &p);
+}
+
+/* So does a node that lacks some, of whatever kind: memory, or a kernel that has yet to be loaded. */
+static void nodes_get_idle_memory(void) {
+    void (*fail)(const char *, long, CUresult);
+    CUdeviceptr ptr, idle;
+    CUgraph graph;
+
+    start();
+    fail = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_fail");
+    CHECK_OK(cuMemAlloc(&ptr, MIB));
+    CHECK_OK(cuGraphCreate(&graph, 0));
+    for (int lacking = 0; lacking < 2; lacking++)
+        for (int typed = 0; typed < 2; typed++) {
+            CHECK_OK(cuMemAlloc(&idle, 9 * MIB));
+            CHECK_OK(cuMemFree(idle));
+            CHECK_OK(cuCtxSynchronize());
+            if (lacking)
+                trim();
+            fail(typed ? "cuGraphAddNode_v2" : "cuGraphAddMemAllocNode", 1, CUDA_ERROR_OUT_OF_MEMORY);
+            const CUresult then = typed ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+            CHECK(add_memory(graph, typed) == (lacking ? CUDA_ERROR_OUT_OF_MEMORY : then));
+        }
+    CHECK_OK(cuGraphDestroy(graph));
+}
+
 /* What a graph has left when it is gone CUDA keeps for the next one. It gives that back once memory is refused, and an
  * allocation has it then (H200). */
 static void what_graphs_have_left_is_had(void) {
@@ -445,9 +481,9 @@ static void primary_contexts_are_reset(void) {
 }
 
 GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
-           GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(what_graphs_have_left_is_had),
-           GUEST(launches_get_idle_memory), GUEST(contexts_come_and_go), GUEST(green_contexts_come_and_go),
-           GUEST(green_contexts_run_work_without_streams), GUEST(primary_contexts_are_reset),
-           GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory), GUEST(enabling_a_peer_may_fail),
-           GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
+           GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(nodes_get_idle_memory),
+           GUEST(what_graphs_have_left_is_had), GUEST(launches_get_idle_memory), GUEST(contexts_come_and_go),
+           GUEST(green_contexts_come_and_go), GUEST(green_contexts_run_work_without_streams),
+           GUEST(primary_contexts_are_reset), GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory),
+           GUEST(enabling_a_peer_may_fail), GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
            GUEST(ranks_that_wait_for_each_other))
