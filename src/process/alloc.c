@@ -209,9 +209,12 @@ enum { BARRIER_WORTH = 1 << 20 };
  * all others once some copy has named a context for each end, which needs no access. One that fails for good has no
  * work left that could; on its own device it is asked all the same, and what it has freed stays behind it until its
  * end. */
+static uint64_t devices_of_all(const struct vp_pool *pool) {
+    return vp_devices_touching(UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers);
+}
+
 int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
-    bool all = atomic_load_explicit(&vp_copies_between, memory_order_acquire);
-    uint64_t devices = all ? UINT64_MAX : UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers;
+    const uint64_t devices = devices_of_all(pool);
     struct vp_context *ctx;
     int err = 0;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
@@ -243,8 +246,10 @@ CUresult vp_api_free(CUdeviceptr ptr) {
          * a reset has taken meanwhile may be another's block by then. */
         const uint64_t serial = r->serial;
         bool over;
-        const uint64_t copiers = options->poison ? pool->mem.copiers : 0; /* nothing is written beneath a copy */
-        res = vp_wait_for_devices(pool->mem.peers | copiers | UINT64_C(1) << pool->mem.device, pool->mem.device, &over);
+        /* Nothing is written beneath a copy. */
+        const uint64_t devices = options->poison ? devices_of_all(pool)
+                                                 : pool->mem.peers | UINT64_C(1) << pool->mem.device;
+        res = vp_wait_for_devices(devices, pool->mem.device, &over);
         if (!res && over && options->poison && (r = vp_state_find(ptr, &pool)) && r->serial == serial)
             vp_poison_freed(pool, r, NULL);
         if (!res && (!(r = vp_state_find(ptr, &pool)) || r->serial != serial))

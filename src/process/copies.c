@@ -16,7 +16,6 @@
 /* Until the library is open the doors have not looked for the driver, and are to. */
 atomic_bool vp_copies_matter = true;
 
-atomic_bool vp_copies_between;
 static atomic_bool any_spilled;
 
 void vp_api_copied_between(void) {

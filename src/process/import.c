@@ -208,7 +208,7 @@ static VP_LOCKED CUresult take_away(struct vp_import *import) {
         return CUDA_SUCCESS;
     /* Nobody else sees it from here on. */
     vp_list_remove(&import->link);
-    CUresult res = vp_wait_for_devices(import->access, import->device, &over);
+    CUresult res = vp_wait_for_devices(vp_devices_touching(import->access), import->device, &over);
     res = res || over ? res : LATER;
     if (!res) {
         vp_step_out();

@@ -155,6 +155,10 @@ extern atomic_bool vp_copies_matter;
  * all from now on. */
 extern atomic_bool vp_copies_between;
 void vp_api_copied_between(void);
+/* Those whose work may touch what is open to these. */
+static inline uint64_t vp_devices_touching(uint64_t open) {
+    return atomic_load_explicit(&vp_copies_between, memory_order_acquire) ? UINT64_MAX : open;
+}
 static inline bool vp_api_copies_matter(void) {
     return atomic_load_explicit(&vp_copies_matter, memory_order_relaxed);
 }

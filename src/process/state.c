@@ -22,6 +22,8 @@ void vp_api_passed(enum vp_passed call) {
     atomic_fetch_add_explicit(&vp_state.passed[call], 1, memory_order_relaxed);
 }
 
+atomic_bool vp_copies_between;
+
 void vp_api_coupled(const char *why) {
     if (!atomic_exchange(&vp_state.coupled, true))
         vp_log(VP_LOG_INFO, "coupled with other processes or devices (%s): no stream waits early", why);

@@ -582,6 +582,7 @@ GUEST_MAIN(GUEST(copies_need_no_leave), GUEST(a_copy_leaves_captures_alone), GUE
            GUEST(graphs_have_no_copies_between_devices_apart), GUEST(openness_is_not_told),
            GUEST(copies_do_not_mind_what_is_current), GUEST(a_graphs_other_device_is_waited_for),
            GUEST(so_is_that_of_one_captured_there), GUEST(so_is_that_of_a_node), GUEST(so_is_that_of_a_graph_within),
-           GUEST(poison_waits_for_another_devices_copies), GUEST(batches_leave_captures_alone),
-           GUEST(room_is_the_pools_own_devices), GUEST(what_cannot_be_opened_is_copied_nevertheless),
-           GUEST(waits_for_the_pools_own_device), GUEST(a_stopping_free_waits_for_the_blocks_device))
+           GUEST(poison_waits_for_another_devices_graphs), GUEST(poison_waits_for_another_devices_copies),
+           GUEST(batches_leave_captures_alone), GUEST(room_is_the_pools_own_devices),
+           GUEST(what_cannot_be_opened_is_copied_nevertheless), GUEST(waits_for_the_pools_own_device),
+           GUEST(a_stopping_free_waits_for_the_blocks_device))

@@ -35,6 +35,7 @@ void a_graphs_other_device_is_waited_for(void);
 void so_is_that_of_one_captured_there(void);
 void so_is_that_of_a_node(void);
 void so_is_that_of_a_graph_within(void);
+void poison_waits_for_another_devices_graphs(void);
 void poison_waits_for_another_devices_copies(void);
 void batches_leave_captures_alone(void);
 void room_is_the_pools_own_devices(void);

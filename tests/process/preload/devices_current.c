@@ -137,6 +137,29 @@ void so_is_that_of_a_graph_within(void) {
 }
 
 /* VPOOL_POISON=1: what is freed is written to once nobody reads there. */
+void poison_waits_for_another_devices_graphs(void) {
+    pthread_t thread;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    start();
+    CUdeviceptr there = take(1, false), copy = take(1, false);
+    CHECK_OK(cuMemsetD8Async(there, 7, SIZE, stream[1]));
+    CHECK_OK(cuStreamSynchronize(stream[1]));
+    CHECK_OK(cuStreamBeginCapture(stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_OK(cuMemcpyAsync(copy, there, SIZE, stream[1]));
+    CHECK_OK(cuStreamEndCapture(stream[1], &graph));
+    CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+    hold(stream[0]);
+    CHECK_OK(cuGraphLaunch(exec, stream[0]));
+    CHECK(pthread_create(&thread, NULL, release_later, stream[0]) == 0);
+    CHECK_OK(cuMemFree(there));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_OK(cuStreamSynchronize(stream[0]));
+    check_bytes(copy, 7);
+    check_served();
+}
+
 void poison_waits_for_another_devices_copies(void) {
     pthread_t thread;
 

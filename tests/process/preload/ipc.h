@@ -82,6 +82,7 @@ void keeps_apart_what_is_shown_at_once(void);
 void says_where_no_peer_reaches(void);
 void follows_peers_while_it_opens(void);
 void captures_may_begin_while_it_is_closed(void);
+void a_close_waits_for_graphs(void);
 void shares_whatever_is_sent_in_a_rank(void);
 void lies_in_one_handle(void);
 void keeps_large_blocks_apart_after_one_was_shown(void);

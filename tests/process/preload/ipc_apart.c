@@ -232,3 +232,36 @@ void captures_may_begin_while_it_is_closed(void) {
     CHECK(value_at(&remote, theirs, 2 * MIB) == 7);
     end(&remote);
 }
+
+/* The graph is launched on a stream of another device than the memory's. */
+void a_close_waits_for_graphs(void) {
+    struct remote remote = start();
+    CUstream stream, other;
+    CUcontext here, there;
+    pthread_t thread;
+    CUdeviceptr mine;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    begin();
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CHECK_OK(cuIpcOpenMemHandle(&mine, TELL(&remote, GET, .ptr = theirs).handle, FLAG));
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_OK(cuMemsetD8Async(mine, 7, 2 * MIB, stream));
+    CHECK_OK(cuStreamEndCapture(stream, &graph));
+    CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
+    CHECK_OK(cuCtxGetCurrent(&here));
+    CHECK_OK(cuDevicePrimaryCtxRetain(&there, 1));
+    CHECK_OK(cuCtxSetCurrent(there));
+    CHECK_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    ((void (*)(CUstream))sim("vp_sim_hold"))(other);
+    CHECK_OK(cuGraphLaunch(exec, other));
+    CHECK_OK(cuCtxSetCurrent(here));
+    CHECK(pthread_create(&thread, NULL, release_later, other) == 0);
+    CHECK_OK(cuIpcCloseMemHandle(mine));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_OK(cuStreamSynchronize(other));
+    CHECK(value_at(&remote, theirs, 2 * MIB) == 7);
+    end(&remote);
+}
