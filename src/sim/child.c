@@ -99,9 +99,10 @@ void sim_flat_free(struct sim_flat *flat) {
 /* A clone of the program's graph, or the graph itself, which is the node's from now on. */
 CUresult sim_child_of(CUgraph handle, bool move, struct sim_op **op) {
     struct sim_graph *graph = graph_of(handle);
-    if (!graph || (move && graph->embedded) ||
-        sim_graph_has(graph, 1u << SIM_OP_CONDITIONAL | (move ? 0 : SIM_MEMORY_NODES)))
+    if (!graph || (move && graph->embedded))
         return CUDA_ERROR_INVALID_VALUE;
+    if (sim_graph_has(graph, 1u << SIM_OP_CONDITIONAL | (move ? 0 : SIM_MEMORY_NODES)))
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (move)
         graph->moved = true;
     else
@@ -185,8 +186,10 @@ struct sim_graph *sim_graph_copy(const struct sim_graph *from) {
 
 SIM_API(0, 10000, cuGraphClone, (CUgraph * out, CUgraph handle), (out, handle)) {
     const struct sim_graph *from = graph_of(handle);
-    if (!out || !from || sim_graph_has(from, SIM_MEMORY_NODES | 1u << SIM_OP_CONDITIONAL))
+    if (!out || !from)
         return CUDA_ERROR_INVALID_VALUE;
+    if (sim_graph_has(from, SIM_MEMORY_NODES | 1u << SIM_OP_CONDITIONAL))
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_graph *graph = sim_graph_copy(from);
     *out = graph->handle = sim_handle_new(SIM_GRAPH, graph);
     return CUDA_SUCCESS;

@@ -435,7 +435,7 @@ SIM_API(SIM_SURE, 2030, cuMemHostGetFlags, (unsigned int *flags, void *at), (fla
         return why;
     if (!flags || (!mapped && (!block || (on_device(block->kind) && block->kind != SIM_BLOCK_MANAGED))))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = mapped                          ? 0
+    *flags = mapped                          ? CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
              : block->kind == SIM_BLOCK_HOST ? block->flags | CU_MEMHOSTALLOC_DEVICEMAP
                                              : CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;

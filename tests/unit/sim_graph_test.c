@@ -125,8 +125,8 @@ Test(sim, a_graph_with_memory_can_be_moved_into_another, .init = late) {
     OK(cuGraphAddMemFreeNode(&node, child, &fill, 1, p.dptr));
     OK(cuGraphMemFreeNodeGetParams(node, &told));
     cr_expect_eq(told, p.dptr);
-    IS(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child), CUDA_ERROR_INVALID_VALUE);
-    IS(cuGraphClone(&child, child), CUDA_ERROR_INVALID_VALUE);
+    IS(cuGraphAddChildGraphNode(&node, graph, NULL, 0, child), CUDA_ERROR_NOT_SUPPORTED);
+    IS(cuGraphClone(&child, child), CUDA_ERROR_NOT_SUPPORTED);
     CUgraphNodeParams moved = {.type = CU_GRAPH_NODE_TYPE_GRAPH};
     moved.graph.graph = child;
     moved.graph.ownership = CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;

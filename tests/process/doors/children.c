@@ -93,8 +93,8 @@ static void add_kernel(void) {
     struct given given;
     CUgraphNode node = NULL;
     int res;
-    if (g < 0 || i < 0 || graph->count == NODES || !kernel_may(graph->context, &world.blocks[i]) ||
-        !function_in(graph->context))
+    if (g < 0 || i < 0 || graph->count == NODES || current_context() < 0 || /* without one the driver crashes */
+        !kernel_may(graph->context, &world.blocks[i]) || !function_in(graph->context))
         return;
     give(&given, &world.blocks[i]);
     CUDA_KERNEL_NODE_PARAMS p = kernel_params(graph->context, &given);
@@ -113,7 +113,8 @@ static void set_kernel(void) {
     struct graph *graph = &world.graphs[g < 0 ? 0 : g];
     CUDA_KERNEL_NODE_PARAMS told = {0};
     struct given given;
-    if (!node || node->what != KERNEL_NODE || i < 0 || !kernel_may(graph->context, &world.blocks[i]))
+    if (!node || node->what != KERNEL_NODE || i < 0 || current_context() < 0 ||
+        !kernel_may(graph->context, &world.blocks[i]))
         return;
     give(&given, &world.blocks[i]);
     CUDA_KERNEL_NODE_PARAMS p = kernel_params(graph->context, &given);
@@ -228,8 +229,8 @@ static void add_conditional(void) {
     CUgraphConditionalHandle handle = 0;
     CUgraphNode node = NULL, inner = NULL;
     struct given given;
-    if (g < 0 || i < 0 || graph->count == NODES || !kernel_may(graph->context, &world.blocks[i]) ||
-        !function_in(graph->context))
+    if (g < 0 || i < 0 || graph->count == NODES || current_context() < 0 ||
+        !kernel_may(graph->context, &world.blocks[i]) || !function_in(graph->context))
         return;
     const CUcontext context = world.contexts[graph->context].handle;
     say(" g%d b%d", g, i);
