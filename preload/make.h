@@ -61,7 +61,7 @@
 static inline void vp_note_work(const CUstream *stream) {
     vp_api_worked(*stream);
 }
-#define VP_WORKS(stream) __attribute__((cleanup(vp_note_work))) const CUstream works_ = (stream)
+#define VP_WORKS(stream) __attribute__((cleanup(vp_note_work), unused)) const CUstream works_ = (stream)
 
 /* Launches are many: no more is done for one that does not lack memory. */
 #define VP_MAKE_LAUNCHED(symbol, like, sync, stream, ...)                                                              \

@@ -104,9 +104,10 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
     }
 }
 
-/* Looks a pool up with the lock held; NULL with the lock free. Not analysed: it returns both ways. */
-static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(CUmemoryPool handle) {
-    if (!handle || !vp_enter())
+/* Looks a pool up with the lock held; NULL with the lock free, as where what is asked is not `sane`. Not analysed: it
+ * returns both ways. */
+static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(CUmemoryPool handle, bool sane) {
+    if (!sane || !handle || !vp_enter())
         return NULL;
     struct vp_mempool *mp = vp_mempool_of(handle);
     if (!mp)
@@ -137,7 +138,7 @@ bool vp_api_pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
 }
 
 void vp_api_pool_destroying(CUmemoryPool pool) {
-    struct vp_mempool *mp = enter_with(pool);
+    struct vp_mempool *mp = enter_with(pool, true);
     if (!mp)
         return;
     mp->ending = true;
@@ -185,7 +186,7 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
 CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
     if (!value || attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return VP_NOT_OURS;
-    struct vp_mempool *mp = enter_with(pool);
+    struct vp_mempool *mp = enter_with(pool, true);
     if (!mp)
         return VP_NOT_OURS;
     vp_parking_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
@@ -231,7 +232,7 @@ static VP_LOCKED void set_attribute(struct vp_mempool *mp, CUmemPool_attribute a
 }
 
 CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    struct vp_mempool *mp = value && vp_state.drv.cuMemPoolSetAttribute ? enter_with(pool) : NULL;
+    struct vp_mempool *mp = enter_with(pool, value && vp_state.drv.cuMemPoolSetAttribute);
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
@@ -243,7 +244,7 @@ CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
 }
 
 CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
-    struct vp_mempool *mp = enter_with(pool);
+    struct vp_mempool *mp = enter_with(pool, true);
     if (!mp)
         return VP_NOT_OURS;
     struct vp_pool *device = vp_state.pools[mp->device];
@@ -257,7 +258,7 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
 
 /* The driver's own pool knows the rules, and later answers cuMemPoolGetAccess. */
 CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    struct vp_mempool *mp = map && count && vp_state.drv.cuMemPoolSetAccess ? enter_with(pool) : NULL;
+    struct vp_mempool *mp = enter_with(pool, map && count && vp_state.drv.cuMemPoolSetAccess);
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAccess(pool, map, count);
