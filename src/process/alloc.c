@@ -205,14 +205,14 @@ CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, 
 /* Below this a cudaFree shares the barrier of a later one: its bytes come back a little later. */
 enum { BARRIER_WORTH = 1 << 20 };
 
-/* Every context that could have touched the bytes: those of the device itself and of all that it was opened to; and of
- * all others once some copy has named a context for each end, which needs no access. One that fails for good has no
- * work left that could; on its own device it is asked all the same, and what it has freed stays behind it until its
- * end. */
+/* Whose work could have touched the bytes: the device's own, that of all that it was opened to, and of all others once
+ * some copy has named a context for each end, or some graph was launched, which needs no access. */
 static uint64_t devices_of_all(const struct vp_pool *pool) {
     return vp_devices_touching(UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers);
 }
 
+/* Of each context of these. One that fails for good has no work left that could; on its own device it is asked all the
+ * same, and what it has freed stays behind it until its end. */
 int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
     const uint64_t devices = devices_of_all(pool);
     struct vp_context *ctx;

@@ -160,7 +160,7 @@ Test(channel, hangs_up_on_another_user) {
     struct vp_channel_name name;
     int status = 0;
     if (geteuid() != 0)
-        return;
+        cr_skip_test("no right to become somebody else");
     int listener = vp_channel_listen(&name, false);
     pid_t child = fork();
     if (child == 0) {

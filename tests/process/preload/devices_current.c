@@ -136,9 +136,19 @@ void so_is_that_of_a_graph_within(void) {
     wait_for_a_graph(with_a_child);
 }
 
-/* VPOOL_POISON=1: what is freed is written to once nobody reads there. */
-void poison_waits_for_another_devices_graphs(void) {
+/* VPOOL_POISON=1: what is freed is written to once nobody reads there, as the held stream does. */
+static void free_beneath(CUdeviceptr from, CUdeviceptr to, CUstream held) {
     pthread_t thread;
+
+    CHECK(pthread_create(&thread, NULL, release_later, held) == 0);
+    CHECK_OK(cuMemFree(from));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_OK(cuStreamSynchronize(held));
+    check_bytes(to, 7);
+    check_served();
+}
+
+void poison_waits_for_another_devices_graphs(void) {
     CUgraphExec exec;
     CUgraph graph;
 
@@ -152,29 +162,17 @@ void poison_waits_for_another_devices_graphs(void) {
     CHECK_OK(cuGraphInstantiate(&exec, graph, 0));
     hold(stream[0]);
     CHECK_OK(cuGraphLaunch(exec, stream[0]));
-    CHECK(pthread_create(&thread, NULL, release_later, stream[0]) == 0);
-    CHECK_OK(cuMemFree(there));
-    CHECK(pthread_join(thread, NULL) == 0);
-    CHECK_OK(cuStreamSynchronize(stream[0]));
-    check_bytes(copy, 7);
-    check_served();
+    free_beneath(there, copy, stream[0]);
 }
 
 void poison_waits_for_another_devices_copies(void) {
-    pthread_t thread;
-
     start();
     CUdeviceptr here = take(0, false), there = take(1, false);
     CHECK_OK(cuMemsetD8Async(here, 7, SIZE, stream[0]));
     CHECK_OK(cuStreamSynchronize(stream[0]));
     hold(stream[1]);
     CHECK_OK(cuMemcpyAsync(there, here, SIZE, stream[1]));
-    CHECK(pthread_create(&thread, NULL, release_later, stream[1]) == 0);
-    CHECK_OK(cuMemFree(here));
-    CHECK(pthread_join(thread, NULL) == 0);
-    CHECK_OK(cuStreamSynchronize(stream[1]));
-    check_bytes(there, 7);
-    check_served();
+    free_beneath(here, there, stream[1]);
 }
 
 /* A batch that is made copy by copy, and whose sources are the program's again when the call returns. */

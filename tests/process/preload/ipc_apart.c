@@ -205,6 +205,15 @@ static void *close_there(void *ptr) {
     return NULL;
 }
 
+/* Memory of the other process, and a stream to write to it. */
+static CUdeviceptr open_theirs(struct remote *remote, CUdeviceptr *mine, CUstream *stream) {
+    begin();
+    CUdeviceptr theirs = TELL(remote, ALLOC, .size = 2 * MIB).ptr;
+    CHECK_OK(cuIpcOpenMemHandle(mine, TELL(remote, GET, .ptr = theirs).handle, FLAG));
+    CHECK_OK(cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
+    return theirs;
+}
+
 /* A thread of another device closes it, and waits meanwhile. */
 void captures_may_begin_while_it_is_closed(void) {
     struct remote remote = start();
@@ -214,10 +223,7 @@ void captures_may_begin_while_it_is_closed(void) {
     CUdeviceptr mine;
     CUgraph graph;
 
-    begin();
-    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
-    CHECK_OK(cuIpcOpenMemHandle(&mine, TELL(&remote, GET, .ptr = theirs).handle, FLAG));
-    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUdeviceptr theirs = open_theirs(&remote, &mine, &stream);
     ((void (*)(CUstream))sim("vp_sim_hold"))(stream);
     CHECK_OK(cuMemsetD8Async(mine, 7, 2 * MIB, stream));
     CHECK_OK(cuDevicePrimaryCtxRetain(&there, 1));
@@ -243,10 +249,7 @@ void a_close_waits_for_graphs(void) {
     CUgraphExec exec;
     CUgraph graph;
 
-    begin();
-    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
-    CHECK_OK(cuIpcOpenMemHandle(&mine, TELL(&remote, GET, .ptr = theirs).handle, FLAG));
-    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUdeviceptr theirs = open_theirs(&remote, &mine, &stream);
     CHECK_OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     CHECK_OK(cuMemsetD8Async(mine, 7, 2 * MIB, stream));
     CHECK_OK(cuStreamEndCapture(stream, &graph));
