@@ -162,6 +162,17 @@ void vp_json_u64(struct vp_json *json, const char *key, uint64_t value) {
     put_text(json, digits);
 }
 
+void vp_json_put_numbers(struct vp_json *json, const struct vp_json_number *numbers) {
+    for (; numbers->key; numbers++)
+        vp_json_u64(json, numbers->key, numbers->value);
+}
+
+void vp_json_put_row(struct vp_json *json, const char *key, const struct vp_json_number *numbers) {
+    vp_json_begin_row(json, key);
+    vp_json_put_numbers(json, numbers);
+    vp_json_end_object(json);
+}
+
 void vp_json_double(struct vp_json *json, const char *key, double value) {
     char digits[40];
     begin_value(json, key);

@@ -42,6 +42,17 @@ void vp_json_begin_row(struct vp_json *json, const char *key);
 void vp_json_begin_array(struct vp_json *json, const char *key);
 void vp_json_end_array(struct vp_json *json);
 
+/* Numbers by their keys: vp_json_numbers(&json, {"count", n}, {"bytes", bytes}). And such a row of nothing else. */
+struct vp_json_number {
+    const char *key; /* NULL: the end */
+    uint64_t value;
+};
+void vp_json_put_numbers(struct vp_json *json, const struct vp_json_number *numbers);
+void vp_json_put_row(struct vp_json *json, const char *key, const struct vp_json_number *numbers);
+#define VP_JSON_LIST(...) ((const struct vp_json_number[]){__VA_ARGS__, {NULL, 0}})
+#define vp_json_numbers(json, ...) vp_json_put_numbers(json, VP_JSON_LIST(__VA_ARGS__))
+#define vp_json_row(json, key, ...) vp_json_put_row(json, key, VP_JSON_LIST(__VA_ARGS__))
+
 /* Bytes that are no UTF-8 (a path may hold any) become U+FFFD; a NULL value becomes null. */
 void vp_json_string(struct vp_json *json, const char *key, const char *value);
 void vp_json_u64(struct vp_json *json, const char *key, uint64_t value);

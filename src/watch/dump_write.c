@@ -74,25 +74,18 @@ static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
     vp_stats_json_blocks(j, &d->snap.stats);
     if (d->snap.asleep)
         vp_json_u64(j, "asleep_bytes", d->snap.asleep);
-    if (d->snap.peak_addressed) {
-        vp_json_u64(j, "addressed_bytes", d->snap.addressed);
-        vp_json_u64(j, "peak_addressed_bytes", d->snap.peak_addressed);
-    }
+    if (d->snap.peak_addressed)
+        vp_json_numbers(j, {"addressed_bytes", d->snap.addressed}, {"peak_addressed_bytes", d->snap.peak_addressed});
     vp_stats_json_waits(j, &d->snap.stats, &d->snap.timelines);
     vp_stats_json_slack(j, &d->snap.slack, &d->snap.stats);
     vp_plans_json(j, &d->plan);
-    vp_json_u64(j, "free_bytes", d->digest.free_bytes);
-    vp_json_u64(j, "largest_free", d->digest.largest_free);
-    vp_json_u64(j, "largest_request", vp_dump_largest(d));
-    if (d->total) {
-        vp_json_u64(j, "device_free", d->free);
-        vp_json_u64(j, "device_total", d->total);
-    }
+    vp_json_numbers(j, {"free_bytes", d->digest.free_bytes}, {"largest_free", d->digest.largest_free},
+                    {"largest_request", vp_dump_largest(d)});
+    if (d->total)
+        vp_json_numbers(j, {"device_free", d->free}, {"device_total", d->total});
     vp_json_begin_row(j, "waste");
-    vp_json_u64(j, "internal", d->digest.internal);
-    vp_json_u64(j, "pinned", d->digest.pinned);
-    vp_json_u64(j, "pending", d->digest.pending);
-    vp_json_u64(j, "idle", d->digest.idle);
+    vp_json_numbers(j, {"internal", d->digest.internal}, {"pinned", d->digest.pinned}, {"pending", d->digest.pending},
+                    {"idle", d->digest.idle});
     if (d->snap.peak_addressed)
         vp_json_u64(j, "cached", d->digest.cached);
     vp_json_end_object(j);
@@ -106,19 +99,14 @@ static void json_obstacles(struct vp_json *j, const struct vp_dump_device *d) {
     for (int i = 0; i < VP_SNAP_WORST && g->worst[i].free; i++) {
         vp_json_begin_row(j, NULL);
         json_address(j, "chunk", g->worst[i].addr);
-        vp_json_u64(j, "size", g->worst[i].size);
-        vp_json_u64(j, "free_bytes", g->worst[i].free);
-        vp_json_u64(j, "blocks", g->worst[i].blocks);
+        vp_json_numbers(j, {"size", g->worst[i].size}, {"free_bytes", g->worst[i].free},
+                        {"blocks", g->worst[i].blocks});
         vp_json_end_object(j);
     }
     vp_json_end_array(j);
     vp_json_begin_array(j, "waits_for");
-    for (int i = 0; i < VP_SNAP_WORST && g->waited[i].bytes; i++) {
-        vp_json_begin_row(j, NULL);
-        vp_json_u64(j, "stream", g->waited[i].stream);
-        vp_json_u64(j, "bytes", g->waited[i].bytes);
-        vp_json_end_object(j);
-    }
+    for (int i = 0; i < VP_SNAP_WORST && g->waited[i].bytes; i++)
+        vp_json_row(j, NULL, {"stream", g->waited[i].stream}, {"bytes", g->waited[i].bytes});
     vp_json_end_array(j);
     vp_json_end_object(j);
 }
@@ -169,27 +157,16 @@ static void json_layout(struct vp_json *j, const struct vp_snapshot *snap) {
 static void json_counts(struct vp_json *j, const struct vp_dump_device *d) {
     struct vp_snap_kind kind;
     vp_json_begin_array(j, "chunks");
-    for (size_t at = 0; vp_snapshot_kind(&d->snap, &at, &kind);) {
-        vp_json_begin_row(j, NULL);
-        vp_json_u64(j, "size", kind.size);
-        vp_json_u64(j, "count", kind.count);
-        vp_json_u64(j, "wholly_free", kind.wholly_free);
-        vp_json_end_object(j);
-    }
+    for (size_t at = 0; vp_snapshot_kind(&d->snap, &at, &kind);)
+        vp_json_row(j, NULL, {"size", kind.size}, {"count", kind.count}, {"wholly_free", kind.wholly_free});
     vp_json_end_array(j);
     vp_json_begin_array(j, "sizes");
     for (int i = 0; i < 63; i++) {
         const struct vp_snap_sizes *s = &d->digest.sizes[i];
         if (!s->live && !s->free)
             continue;
-        vp_json_begin_row(j, NULL);
-        vp_json_u64(j, "from", UINT64_C(1) << i);
-        vp_json_u64(j, "to", UINT64_C(2) << i);
-        vp_json_u64(j, "live", s->live);
-        vp_json_u64(j, "live_bytes", s->live_bytes);
-        vp_json_u64(j, "free", s->free);
-        vp_json_u64(j, "free_bytes", s->free_bytes);
-        vp_json_end_object(j);
+        vp_json_row(j, NULL, {"from", UINT64_C(1) << i}, {"to", UINT64_C(2) << i}, {"live", s->live},
+                    {"live_bytes", s->live_bytes}, {"free", s->free}, {"free_bytes", s->free_bytes});
     }
     vp_json_end_array(j);
 }
@@ -223,9 +200,7 @@ static void json_stacks(struct vp_json *j, const struct vp_dump *dump, int devic
 
 static void json_request(struct vp_json *j, const struct vp_dump_request *request) {
     vp_json_begin_object(j, "request");
-    vp_json_u64(j, "asked", request->asked);
-    vp_json_u64(j, "device", (uint64_t)request->device);
-    vp_json_u64(j, "stream", request->stream);
+    vp_json_numbers(j, {"asked", request->asked}, {"device", (uint64_t)request->device}, {"stream", request->stream});
     vp_json_end_object(j);
 }
 

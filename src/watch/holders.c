@@ -93,9 +93,7 @@ void vp_holders_json(struct vp_json *j, CUdevice device, bool named) {
     vp_json_begin_array(j, "holders");
     for (int i = 0; i < count; i++) {
         vp_json_begin_object(j, NULL);
-        vp_json_u64(j, "bytes", all[i].bytes);
-        vp_json_u64(j, "blocks", all[i].blocks);
-        vp_json_u64(j, "sampled", all[i].sampled);
+        vp_json_numbers(j, {"bytes", all[i].bytes}, {"blocks", all[i].blocks}, {"sampled", all[i].sampled});
         vp_json_begin_array(j, "stack");
         for (uint32_t s = all[i].stack; s; s = vp_stack_parent(s))
             json_frame(j, vp_stack_frame(s), false, named);
@@ -117,13 +115,8 @@ void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count) {
         }
     vp_json_begin_array(j, "stacks");
     for (uint32_t s = 1; s < count; s++)
-        if (named[s]) {
-            vp_json_begin_row(j, NULL);
-            vp_json_u64(j, "stack", s);
-            vp_json_u64(j, "parent", vp_stack_parent(s));
-            vp_json_u64(j, "frame", vp_stack_frame(s));
-            vp_json_end_object(j);
-        }
+        if (named[s])
+            vp_json_row(j, NULL, {"stack", s}, {"parent", vp_stack_parent(s)}, {"frame", vp_stack_frame(s)});
     vp_json_end_array(j);
     vp_json_begin_array(j, "frames");
     for (uint32_t f = 1; f < frames; f++)
@@ -239,8 +232,7 @@ void vp_ranges_json(struct vp_json *j) {
             continue;
         vp_json_begin_row(j, NULL);
         vp_json_string(j, "name", peak.name);
-        vp_json_u64(j, "peak_bytes", peak.peak_bytes);
-        vp_json_u64(j, "times", peak.times);
+        vp_json_numbers(j, {"peak_bytes", peak.peak_bytes}, {"times", peak.times});
         vp_json_end_object(j);
     }
     vp_json_end_array(j);

@@ -27,14 +27,10 @@ void vp_plans_json(struct vp_json *j, const struct vp_plan_figures *f) {
         return;
     vp_json_begin_object(j, "plan");
     vp_json_bool(j, "used", f->used);
-    vp_json_u64(j, "requests", f->requests);
-    vp_json_u64(j, "known", f->known);
-    vp_json_u64(j, "placed", f->placed);
-    vp_json_u64(j, "late", f->late);
+    vp_json_numbers(j, {"requests", f->requests}, {"known", f->known}, {"placed", f->placed}, {"late", f->late});
     vp_json_double(j, "share", f->requests ? (double)f->placed / (double)f->requests : 0);
-    vp_json_u64(j, "made_bytes", f->made_bytes);
-    vp_json_u64(j, "used_bytes", f->used_bytes);
-    vp_json_u64(j, "returned_bytes", f->returned_bytes);
+    vp_json_numbers(j, {"made_bytes", f->made_bytes}, {"used_bytes", f->used_bytes},
+                    {"returned_bytes", f->returned_bytes});
     vp_json_double(j, "background_us", (double)f->background_ns / 1e3);
     vp_json_u64(j, "background_calls", f->background_calls);
     vp_json_end_object(j);

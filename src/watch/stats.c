@@ -34,24 +34,18 @@ static double efficiency(const struct vp_memory_stats *s) {
 }
 
 void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s) {
-    vp_json_u64(j, "allocs", s->allocs);
-    vp_json_u64(j, "frees", s->frees);
-    vp_json_u64(j, "live_bytes", s->live_bytes);
-    vp_json_u64(j, "peak_live_bytes", s->peak_live_bytes);
-    vp_json_u64(j, "held_bytes", s->held_bytes);
-    vp_json_u64(j, "peak_held_bytes", s->peak_held_bytes);
-    vp_json_u64(j, "spilled_bytes", s->spilled_bytes);
-    vp_json_u64(j, "peak_spilled_bytes", s->peak_spilled_bytes);
-    vp_json_u64(j, "spilled_blocks", s->spills);
-    vp_json_u64(j, "spills_refused", s->spills_refused);
+    vp_json_numbers(j, {"allocs", s->allocs}, {"frees", s->frees}, {"live_bytes", s->live_bytes},
+                    {"peak_live_bytes", s->peak_live_bytes}, {"held_bytes", s->held_bytes},
+                    {"peak_held_bytes", s->peak_held_bytes}, {"spilled_bytes", s->spilled_bytes},
+                    {"peak_spilled_bytes", s->peak_spilled_bytes}, {"spilled_blocks", s->spills},
+                    {"spills_refused", s->spills_refused});
 }
 
 void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s,
                          const struct vp_timeline_stats *timelines) {
     vp_json_double(j, "driver_us", (double)(s->driver_ns + timelines->ns) / 1e3);
-    vp_json_u64(j, "waits_gpu", s->waits_gpu);
-    vp_json_u64(j, "waits_host", s->waits_host);
-    vp_json_u64(j, "waits_fruitless", s->waits_fruitless);
+    vp_json_numbers(j, {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},
+                    {"waits_fruitless", s->waits_fruitless});
     vp_json_double(j, "waits_host_us", (double)s->host_wait_ns / 1e3);
     vp_json_u64(j, "ooms", s->ooms);
 }
@@ -60,9 +54,8 @@ void vp_stats_json_slack(struct vp_json *j, const struct vp_slack_state *slack, 
     vp_json_begin_object(j, "slack");
     vp_json_double(j, "percent", slack->percent);
     vp_json_double(j, "novelty", slack->novelty);
-    vp_json_u64(j, "steps", slack->steps);
-    vp_json_u64(j, "spared_bytes", s->spared_bytes);
-    vp_json_u64(j, "returned_bytes", s->returned_bytes);
+    vp_json_numbers(j, {"steps", slack->steps}, {"spared_bytes", s->spared_bytes},
+                    {"returned_bytes", s->returned_bytes});
     vp_json_end_object(j);
 }
 
@@ -71,10 +64,8 @@ static void json_calls(struct vp_json *j, const struct device_stats *s) {
 #define JSON_CALL(field, name) vp_json_u64(j, #name, s->pool.calls.field);
     VP_MEMORY_CALLS(JSON_CALL)
 #undef JSON_CALL
-    vp_json_u64(j, "cuEventRecord", s->timelines.records);
-    vp_json_u64(j, "cuCtxRecordEvent", s->timelines.barriers);
-    vp_json_u64(j, "cuEventQuery", s->timelines.queries);
-    vp_json_u64(j, "cuStreamWaitEvent", s->timelines.waits);
+    vp_json_numbers(j, {"cuEventRecord", s->timelines.records}, {"cuCtxRecordEvent", s->timelines.barriers},
+                    {"cuEventQuery", s->timelines.queries}, {"cuStreamWaitEvent", s->timelines.waits});
     vp_json_end_object(j);
 }
 
@@ -98,24 +89,18 @@ static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool)
     vp_json_begin_object(j, NULL);
     vp_json_u64(j, "device", (uint64_t)pool->mem.device);
     vp_stats_json_blocks(j, &s.pool);
-    if (pool->bare) {
-        vp_json_u64(j, "addressed_bytes", pool->bare->addressed);
-        vp_json_u64(j, "peak_addressed_bytes", pool->bare->peak_addressed);
-    }
+    if (pool->bare)
+        vp_json_numbers(j, {"addressed_bytes", pool->bare->addressed},
+                        {"peak_addressed_bytes", pool->bare->peak_addressed});
     vp_json_double(j, "efficiency", efficiency(&s.pool));
     json_calls(j, &s);
     vp_stats_json_waits(j, &s.pool, &s.timelines);
     const struct vp_slack_state slack = vp_slack_state(pool);
     vp_stats_json_slack(j, &slack, &s.pool);
-    vp_json_u64(j, "stitches", s.pool.stitches);
-    vp_json_u64(j, "reactivations", s.pool.reactivations);
-    vp_json_u64(j, "reaps", s.pool.reaps);
-    vp_json_u64(j, "given_back_bytes", s.pool.given_back);
-    vp_json_u64(j, "regrets", s.pool.regrets);
-    vp_json_u64(j, "asleep_bytes", pool->mem.asleep_bytes);
-    vp_json_u64(j, "lent_bytes", s.pool.lent_bytes);
-    vp_json_u64(j, "loans_asked", s.pool.loans_asked);
-    vp_json_u64(j, "loans_refused", s.pool.loans_refused);
+    vp_json_numbers(j, {"stitches", s.pool.stitches}, {"reactivations", s.pool.reactivations}, {"reaps", s.pool.reaps},
+                    {"given_back_bytes", s.pool.given_back}, {"regrets", s.pool.regrets},
+                    {"asleep_bytes", pool->mem.asleep_bytes}, {"lent_bytes", s.pool.lent_bytes},
+                    {"loans_asked", s.pool.loans_asked}, {"loans_refused", s.pool.loans_refused});
     json_refused(j, pool->mem.device);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     const struct vp_plan_figures plan = vp_plans_figures(pool);
@@ -128,10 +113,8 @@ static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool)
 static void json_others(struct vp_json *j, CUdevice dev) {
     const struct vp_foreign_sum *o = &vp_state.others[dev];
     vp_json_begin_object(j, NULL);
-    vp_json_u64(j, "device", (uint64_t)dev);
-    vp_json_u64(j, "handles", o->handles);
-    vp_json_u64(j, "bytes", o->bytes);
-    vp_json_u64(j, "peak_bytes", o->peak_bytes);
+    vp_json_numbers(j, {"device", (uint64_t)dev}, {"handles", o->handles}, {"bytes", o->bytes},
+                    {"peak_bytes", o->peak_bytes});
     vp_json_end_object(j);
 }
 
@@ -154,9 +137,9 @@ static VP_LOCKED int write_json(int fd) {
     vp_ranges_json(&j);
     if (vp_state.fills) {
         vp_json_begin_object(&j, "poison");
-        vp_json_u64(&j, "checked_bytes", vp_poison_counts.checked_bytes);
-        vp_json_u64(&j, "unchecked_bytes", vp_poison_counts.unchecked_bytes);
-        vp_json_u64(&j, "written_blocks", vp_poison_counts.written_blocks);
+        vp_json_numbers(&j, {"checked_bytes", vp_poison_counts.checked_bytes},
+                        {"unchecked_bytes", vp_poison_counts.unchecked_bytes},
+                        {"written_blocks", vp_poison_counts.written_blocks});
         vp_json_end_object(&j);
     }
     vp_json_begin_array(&j, "doors");

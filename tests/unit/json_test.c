@@ -43,6 +43,8 @@ static void write_sample(void) {
     vp_json_end_array(&json);
     vp_json_begin_array(&json, "none");
     vp_json_end_array(&json);
+    vp_json_numbers(&json, {"one", 1}, {"two", 2});
+    vp_json_row(&json, "row", {"three", 3}, {"four", 4});
     vp_json_end_object(&json);
 }
 
@@ -53,7 +55,10 @@ static char sample[] = "{\n"
                        "    {},\n"
                        "    null\n"
                        "  ],\n"
-                       "  \"none\": []\n"
+                       "  \"none\": [],\n"
+                       "  \"one\": 1,\n"
+                       "  \"two\": 2,\n"
+                       "  \"row\": { \"three\": 3, \"four\": 4 }\n"
                        "}\n";
 
 Test(json, groups_nest) {
