@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/giving.h"
 
+#include "base/sort.h"
 #include "pool/bare/bare.h"
 #include "pool/parking.h"
 
@@ -125,28 +126,8 @@ static uint64_t last_freed(const struct vp_pool *pool, const struct vp_chunk *ch
     return last;
 }
 
-/* The youngest comes to the top. libc's qsort may call malloc. */
-static void sift(struct idle *list, size_t i, size_t n) {
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && list[child + 1].age > list[child].age)
-            child++;
-        if (list[i].age >= list[child].age)
-            return;
-        const struct idle swapped = list[i];
-        list[i] = list[child];
-        list[child] = swapped;
-    }
-}
-
-static void sort_by_age(struct idle *list, size_t n) {
-    for (size_t i = n / 2; i-- > 0;)
-        sift(list, i, n);
-    for (size_t end = n; end-- > 1;) {
-        const struct idle youngest = list[0];
-        list[0] = list[end];
-        list[end] = youngest;
-        sift(list, 0, end);
-    }
+static bool is_younger(const void *a, const void *b, const void *ctx) {
+    return ((const struct idle *)a)->age > ((const struct idle *)b)->age;
 }
 
 size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
@@ -166,7 +147,7 @@ size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
     vp_list_each(chunk, &pool->mem.chunks, link)
         if (vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY))
             list[n++] = (struct idle){chunk, last_freed(pool, chunk)};
-    sort_by_age(list, n);
+    vp_sort(list, sizeof *list, n, is_younger, NULL);
     for (size_t i = 0; i < n && given < bytes; i++) {
         const size_t size = list[i].chunk->size;
         if (vp_chunk_give_back(&pool->mem, list[i].chunk))
