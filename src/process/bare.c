@@ -281,7 +281,7 @@ static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *se
     const bool asked = vp_bare_promised_here(bare);
     if (atomic_load(&bare->promised_to) != vp_thread_id())
         vp_bare_doubt_anew(bare);
-    const bool is_new = !asked && vp_bare_unasked_is_new(bare, segment, ptr, size);
+    const bool is_new = !asked && vp_bare_unasked_is_new(bare, ptr, size);
     const uint64_t serial = segment->whole.serial;
     unsigned held_back = bare->pool->mem.held_back;
     uint64_t begin = 0;

@@ -402,8 +402,7 @@ size_t vp_bare_pinned_in(const struct vp_bare *bare, size_t page);
 /* ---- unasked.c ---- */
 
 /* Had none of a block's whole pages memory before it? Asked before it is backed. */
-bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr,
-                            size_t size);
+bool vp_bare_unasked_is_new(const struct vp_bare *bare, CUdeviceptr addr, size_t size);
 /* It is remembered, true, unless there are too many. */
 bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bool is_new, bool lacks);
 /* A block is used no more: others may have its memory. */

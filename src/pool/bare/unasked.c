@@ -12,8 +12,7 @@
 
 #include <errno.h>
 
-bool vp_bare_unasked_is_new(const struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr addr,
-                            size_t size) {
+bool vp_bare_unasked_is_new(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
     if (atomic_load(&bare->pool->mem.timelines->captures) || x.whole >= x.stop)
         return false;
