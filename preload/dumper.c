@@ -7,9 +7,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
-#include <time.h>
 #include "watch/dump.h"
 #include "watch/watch.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 static void on_signal(int number) {
@@ -18,34 +18,21 @@ static void on_signal(int number) {
     errno = kept;
 }
 
-static void advance(struct timespec *t, uint64_t ms) {
-    t->tv_sec += (time_t)(ms / 1000);
-    t->tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t->tv_nsec >= 1000000000) {
-        t->tv_nsec -= 1000000000;
-        t->tv_sec++;
-    }
-}
-
 static void *run(void *unused) {
-    const uint64_t every_ms = vp_dump_plan()->every_ms;
-    struct timespec next, now;
+    const uint64_t every_ns = vp_dump_plan()->every_ms * UINT64_C(1000000);
+    uint64_t next = vp_clock_ns() + every_ns;
     pthread_setname_np(pthread_self(), "vpool-dump");
-    clock_gettime(CLOCK_MONOTONIC, &next);
-    advance(&next, every_ms);
     for (;;) {
-        if (vp_dump_wait(every_ms ? &next : NULL)) {
+        if (vp_dump_wait(every_ns ? next : 0)) {
             vp_dump_answer();
             continue;
         }
         vp_dump_make(VP_DUMP_EVERY);
         /* One that took longer than it may is followed by a whole pause. */
-        advance(&next, every_ms);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if (now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec > next.tv_nsec)) {
-            next = now;
-            advance(&next, every_ms);
-        }
+        const uint64_t now = vp_clock_ns();
+        next += every_ns;
+        if (now > next)
+            next = now + every_ns;
     }
     return NULL;
 }

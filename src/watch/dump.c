@@ -242,7 +242,8 @@ void vp_dump_hear(atomic_uint_least32_t *shared) {
     ring(&own_word);
 }
 
-bool vp_dump_wait(const struct timespec *until) {
+bool vp_dump_wait(uint64_t until_ns) {
+    const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
     for (;;) {
         atomic_uint_least32_t *at = atomic_load(&word);
         uint32_t now = atomic_load(at);
@@ -251,7 +252,8 @@ bool vp_dump_wait(const struct timespec *until) {
             continue;
         if (now != atomic_load(&answered))
             return true;
-        if (syscall(SYS_futex, at, FUTEX_WAIT_BITSET, now, until, NULL, FUTEX_BITSET_MATCH_ANY) && errno == ETIMEDOUT)
+        if (syscall(SYS_futex, at, FUTEX_WAIT_BITSET, now, until_ns ? &until : NULL, NULL, FUTEX_BITSET_MATCH_ANY) &&
+            errno == ETIMEDOUT)
             return false;
     }
 }

@@ -11,7 +11,6 @@
 #include "watch/snapshot.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 enum vp_dump_reason { VP_DUMP_EXIT, VP_DUMP_OOM, VP_DUMP_SIGNAL, VP_DUMP_EVERY, VP_DUMP_REQUEST };
 
@@ -84,8 +83,8 @@ void vp_dump_make(enum vp_dump_reason reason);
 /* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the end. */
 void vp_dump_ask(void);
 void vp_dump_answer(void);
-/* For that thread: waits until somebody asks (true), or until then; NULL: as long as it takes. By CLOCK_MONOTONIC. */
-bool vp_dump_wait(const struct timespec *until);
+/* For that thread: waits until somebody asks (true), or until then, by vp_clock_ns(); 0: as long as it takes. */
+bool vp_dump_wait(uint64_t until_ns);
 /* Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then
  * might be the program's own. NULL: there is none any more. */
 void vp_dump_hear(atomic_uint_least32_t *word);
