@@ -14,6 +14,7 @@
 #include <string.h>
 #include <vpool.h>
 #include <wchar.h>
+#include "base/json.h"
 #include "base/options.h"
 #include "base/os_memory.h"
 #include "early.h"
@@ -62,16 +63,10 @@ enum { NAME = VP_MARKS_NAME };
 
 /* Into UTF-8, as much as there is room for. */
 static const char *narrow(const wchar_t *wide, char name[NAME]) {
-    size_t used = 0;
-    for (; wide && *wide && used < NAME - 4; wide++) {
-        uint32_t c = (uint32_t)*wide;
-        int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-        static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
-        name[used++] = (char)(first[more] | c >> 6 * more);
-        while (more--)
-            name[used++] = (char)(0x80 | (c >> 6 * more & 0x3f));
-    }
-    name[used] = 0;
+    char *at = name;
+    for (; wide && *wide && at < name + NAME - 4; wide++)
+        at = vp_utf8_put(at, (uint32_t)*wide);
+    *at = 0;
     return name;
 }
 

@@ -64,6 +64,15 @@ size_t vp_utf8_length(const unsigned char *at) {
     return 0;
 }
 
+char *vp_utf8_put(char *at, uint32_t character) {
+    static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
+    int more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+    *at++ = (char)(first[more] | character >> 6 * more);
+    while (more--)
+        *at++ = (char)(0x80 | (character >> 6 * more & 0x3f));
+    return at;
+}
+
 static void put_string(struct vp_json *json, const char *text) {
     put_text(json, "\"");
     for (const unsigned char *at = (const unsigned char *)text; *at;) {

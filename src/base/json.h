@@ -63,3 +63,5 @@ void vp_json_bool(struct vp_json *json, const char *key, bool value);
 /* How many bytes the UTF-8 character at `at` has, or 0 where none begins there. Overlong forms, surrogates, controls
  * and what lies beyond U+10FFFF count as none, as JSON readers see it. */
 size_t vp_utf8_length(const unsigned char *at);
+/* Puts a character there, in up to four bytes, and tells where it ends. */
+char *vp_utf8_put(char *at, uint32_t character);

@@ -15,6 +15,7 @@
 
 #include "watch/stack_native.h"
 #include "watch/symbols.h"
+#include "base/json.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -212,25 +213,6 @@ static inline struct string_state state_of(const char *string) {
     return (struct string_state){bits & 7, bits >> 3 & 1, bits >> 4 & 1};
 }
 
-static char *put_utf8(char *at, uint32_t c) {
-    if (c < 0x80) {
-        *at++ = (char)c;
-    } else if (c < 0x800) {
-        *at++ = (char)(0xc0 | c >> 6);
-        *at++ = (char)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        *at++ = (char)(0xe0 | c >> 12);
-        *at++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *at++ = (char)(0x80 | (c & 0x3f));
-    } else {
-        *at++ = (char)(0xf0 | (c >> 18 & 7));
-        *at++ = (char)(0x80 | (c >> 12 & 0x3f));
-        *at++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *at++ = (char)(0x80 | (c & 0x3f));
-    }
-    return at;
-}
-
 enum { REPLACEMENT = 0xfffd, COLON_LIKE = 0xa789 };
 
 /* What the text of a frame can hold: no zero byte, no half of a character; and in a name no colon, behind which the
@@ -253,7 +235,7 @@ static char *put_string(const struct interpreter *py, char *at, const char *end,
     for (uint64_t i = 0; i < n && end - at > 5; i++, from += state.kind) {
         uint32_t c = 0;
         memcpy(&c, from, state.kind); /* little-endian, as all that CUDA runs on */
-        at = put_utf8(at, fit_for_text(c, is_name));
+        at = vp_utf8_put(at, fit_for_text(c, is_name));
     }
     return at;
 }
