@@ -227,9 +227,7 @@ void vp_holders_peak(char *text, size_t room) {
 void vp_ranges_json(struct vp_json *j) {
     struct vp_marks_peak peak;
     vp_json_begin_array(j, "ranges");
-    for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
-        if (!peak.times)
-            continue;
+    for (unsigned i = 0; vp_marks_peak(&i, &peak);) {
         vp_json_begin_row(j, NULL);
         vp_json_string(j, "name", peak.name);
         vp_json_numbers(j, {"peak_bytes", peak.peak_bytes}, {"times", peak.times});
@@ -255,9 +253,7 @@ void vp_ranges_say(struct vp_text *t) {
     struct vp_marks_peak peak;
     struct vp_marks_open open;
     bool any = false;
-    for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
-        if (!peak.times)
-            continue;
+    for (unsigned i = 0; vp_marks_peak(&i, &peak);) {
         if (!any)
             vp_say(t, "\nranges, and the most that was alive in one\n");
         vp_say_line(t, "  %-40s %12s  %lu time%s", peak.name, VP_SIZE(peak.peak_bytes), peak.times,
@@ -275,10 +271,8 @@ void vp_ranges_say_most(struct vp_text *t, const char *indent) {
     enum { MOST = 5 };
     struct vp_marks_peak all[MOST + 1], peak; /* the largest first; the last is dropped */
     unsigned count = 0, dropped = 0;
-    for (unsigned i = 0; vp_marks_peak(i, &peak); i++) {
+    for (unsigned i = 0; vp_marks_peak(&i, &peak);) {
         unsigned at = count;
-        if (!peak.times)
-            continue;
         for (; at && all[at - 1].peak_bytes < peak.peak_bytes; at--)
             all[at] = all[at - 1];
         all[at] = peak;

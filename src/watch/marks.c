@@ -407,11 +407,14 @@ void vp_marks_end(uint64_t id) {
 
 /* ---- told ---- */
 
-bool vp_marks_peak(unsigned i, struct vp_marks_peak *out) {
+bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out) {
     if (!vp_lock_for_a_while(&vp_marks_guard))
         return false;
-    const bool there = i < marks.names;
+    while (*next < marks.names && !marks.tables->names[*next].peak.times)
+        ++*next; /* a mark's */
+    const bool there = *next < marks.names;
     if (there) {
+        const unsigned i = (*next)++;
         look_at_peaks();
         *out = marks.tables->names[i].peak;
         for (uint32_t k = 0; k < marks.threads; k++) {
@@ -451,15 +454,15 @@ static VP_REQUIRES(vp_marks_guard) bool open_in_thread(const struct thread *t, s
     return true;
 }
 
-bool vp_marks_open(unsigned *i, struct vp_marks_open *out) {
+bool vp_marks_open(unsigned *next, struct vp_marks_open *out) {
     bool found = false;
     if (!vp_lock_for_a_while(&vp_marks_guard))
         return false;
-    for (; !found && *i < THREADS + marks.started; ++*i) {
-        if (*i < marks.threads)
-            found = open_in_thread(&marks.tables->threads[*i], out);
-        else if (*i >= THREADS)
-            found = open_started(*i - THREADS, out);
+    for (; !found && *next < THREADS + marks.started; ++*next) {
+        if (*next < marks.threads)
+            found = open_in_thread(&marks.tables->threads[*next], out);
+        else if (*next >= THREADS)
+            found = open_started(*next - THREADS, out);
     }
     vp_lock_release(&vp_marks_guard);
     return found;

@@ -32,14 +32,14 @@ void vp_marks_tell_early(void);
 extern struct vp_lock vp_marks_guard;
 void vp_marks_fork_child(void);
 
-/* ---- what dumps and statistics tell. By number from 0 on; false: there are no more ---- */
+/* ---- what dumps and statistics tell: the next, from 0 on, which moves behind it; false: there are no more ---- */
 
 struct vp_marks_peak {
     char name[VP_MARKS_NAME];
     uint64_t peak_bytes; /* the most that was alive while one was open */
     uint64_t times;      /* that one began */
 };
-bool vp_marks_peak(unsigned i, struct vp_marks_peak *out);
+bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out);
 
 /* A thread and the innermost range that is open in it; or a range of the process. */
 struct vp_marks_open {
@@ -47,4 +47,4 @@ struct vp_marks_open {
     uint64_t thread; /* 0: the process */
     unsigned depth;  /* from 0 */
 };
-bool vp_marks_open(unsigned *i, struct vp_marks_open *out);
+bool vp_marks_open(unsigned *next, struct vp_marks_open *out);

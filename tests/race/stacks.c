@@ -57,7 +57,7 @@ static void tell(void) {
             for (uint32_t s = all[i].stack; s; s = vp_stack_parent(s))
                 CHECK(*vp_frame_label(vp_stack_frame(s)) && vp_stack_parent(s) < s);
         }
-        for (unsigned i = 0; vp_marks_peak(i, &peak); i++)
+        for (unsigned i = 0; vp_marks_peak(&i, &peak);)
             CHECK(*peak.name);
         for (unsigned i = 0; vp_marks_open(&i, &open);)
             CHECK(*open.name && (!open.thread || !open.depth));
