@@ -19,15 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-struct device_stats {
-    struct vp_memory_stats pool;
-    struct vp_timeline_stats timelines;
-};
-
-static VP_LOCKED struct device_stats device_stats(const struct vp_pool *pool) {
-    return (struct device_stats){pool->mem.stats, vp_timelines_stats(&vp_state.timelines, pool->mem.device)};
-}
-
 static double efficiency(const struct vp_memory_stats *s) {
     const uint64_t held = s->peak_held_bytes + s->peak_spilled_bytes;
     return held ? (double)s->peak_live_bytes / (double)held : 1.0;
@@ -59,13 +50,13 @@ void vp_stats_json_slack(struct vp_json *j, const struct vp_slack_state *slack, 
     vp_json_end_object(j);
 }
 
-static void json_calls(struct vp_json *j, const struct device_stats *s) {
+static void json_calls(struct vp_json *j, const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines) {
     vp_json_begin_object(j, "driver_calls");
-#define JSON_CALL(field, name) vp_json_u64(j, #name, s->pool.calls.field);
+#define JSON_CALL(field, name) vp_json_u64(j, #name, s->calls.field);
     VP_MEMORY_CALLS(JSON_CALL)
 #undef JSON_CALL
-    vp_json_numbers(j, {"cuEventRecord", s->timelines.records}, {"cuCtxRecordEvent", s->timelines.barriers},
-                    {"cuEventQuery", s->timelines.queries}, {"cuStreamWaitEvent", s->timelines.waits});
+    vp_json_numbers(j, {"cuEventRecord", timelines->records}, {"cuCtxRecordEvent", timelines->barriers},
+                    {"cuEventQuery", timelines->queries}, {"cuStreamWaitEvent", timelines->waits});
     vp_json_end_object(j);
 }
 
@@ -85,22 +76,23 @@ static void json_refused(struct vp_json *j, CUdevice dev) {
 }
 
 static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool) {
-    const struct device_stats s = device_stats(pool);
+    const struct vp_memory_stats *s = &pool->mem.stats;
+    const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
     vp_json_begin_object(j, NULL);
     vp_json_u64(j, "device", (uint64_t)pool->mem.device);
-    vp_stats_json_blocks(j, &s.pool);
+    vp_stats_json_blocks(j, s);
     if (pool->bare)
         vp_json_numbers(j, {"addressed_bytes", pool->bare->addressed},
                         {"peak_addressed_bytes", pool->bare->peak_addressed});
-    vp_json_double(j, "efficiency", efficiency(&s.pool));
-    json_calls(j, &s);
-    vp_stats_json_waits(j, &s.pool, &s.timelines);
+    vp_json_double(j, "efficiency", efficiency(s));
+    json_calls(j, s, &timelines);
+    vp_stats_json_waits(j, s, &timelines);
     const struct vp_slack_state slack = vp_slack_state(pool);
-    vp_stats_json_slack(j, &slack, &s.pool);
-    vp_json_numbers(j, {"stitches", s.pool.stitches}, {"reactivations", s.pool.reactivations}, {"reaps", s.pool.reaps},
-                    {"given_back_bytes", s.pool.given_back}, {"regrets", s.pool.regrets},
-                    {"asleep_bytes", pool->mem.asleep_bytes}, {"lent_bytes", s.pool.lent_bytes},
-                    {"loans_asked", s.pool.loans_asked}, {"loans_refused", s.pool.loans_refused});
+    vp_stats_json_slack(j, &slack, s);
+    vp_json_numbers(j, {"stitches", s->stitches}, {"reactivations", s->reactivations}, {"reaps", s->reaps},
+                    {"given_back_bytes", s->given_back}, {"regrets", s->regrets},
+                    {"asleep_bytes", pool->mem.asleep_bytes}, {"lent_bytes", s->lent_bytes},
+                    {"loans_asked", s->loans_asked}, {"loans_refused", s->loans_refused});
     json_refused(j, pool->mem.device);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     const struct vp_plan_figures plan = vp_plans_figures(pool);
@@ -211,19 +203,20 @@ static VP_LOCKED void print_summary(void) {
     vp_log_print("%s, process %d (%s), policy %s", VP_VERSION, (int)getpid(), program_invocation_short_name,
                  vp_policy_name());
     vp_pools_each(pool) {
-        const struct device_stats s = device_stats(pool);
+        const struct vp_memory_stats *s = &pool->mem.stats;
+        const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
         vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", pool->mem.device,
-                     mib(s.pool.peak_live_bytes), mib(s.pool.peak_held_bytes), 100 * efficiency(&s.pool));
+                     mib(s->peak_live_bytes), mib(s->peak_held_bytes), 100 * efficiency(s));
         vp_log_print("  %lu allocations, %lu frees; %.1f MiB still live, %.1f MiB held; out of memory %lu times",
-                     s.pool.allocs, s.pool.frees, mib(s.pool.live_bytes), mib(s.pool.held_bytes), s.pool.ooms);
+                     s->allocs, s->frees, mib(s->live_bytes), mib(s->held_bytes), s->ooms);
         vp_log_print("  driver: %.1f ms in %lu creates, %lu maps, %lu unmaps; %lu events, %lu queries",
-                     (double)(s.pool.driver_ns + s.timelines.ns) / 1e6, s.pool.calls.create, s.pool.calls.map,
-                     s.pool.calls.unmap, (s.timelines.records + s.timelines.barriers), s.timelines.queries);
+                     (double)(s->driver_ns + timelines.ns) / 1e6, s->calls.create, s->calls.map, s->calls.unmap,
+                     (timelines.records + timelines.barriers), timelines.queries);
         vp_log_print(
             "  ranges stitched %lu times, taken back %lu times; waits: %lu on the GPU, %lu on the host (%.1f ms, %lu in vain)",
-            s.pool.stitches, s.pool.reactivations, s.pool.waits_gpu, s.pool.waits_host,
-            (double)s.pool.host_wait_ns / 1e6, s.pool.waits_fruitless);
-        print_spilled(&s.pool, pool->mem.device);
+            s->stitches, s->reactivations, s->waits_gpu, s->waits_host, (double)s->host_wait_ns / 1e6,
+            s->waits_fruitless);
+        print_spilled(s, pool->mem.device);
         if (pool->bare && pool->bare->peak_addressed)
             vp_log_print("  bare segments: at most %.1f MiB of addresses, %.1f MiB now",
                          mib(pool->bare->peak_addressed), mib(pool->bare->addressed));
