@@ -64,17 +64,12 @@ static void check_mapped(struct walk *w, const struct vp_region *r) {
 /* The host's chunks belong to one live block each, from end to end; nothing in them is ever free. */
 static void check_spilled(struct walk *w, const struct vp_region *r) {
     size_t host = 0;
-    for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
-        const struct vp_mapping *m = vp_mapping_at(w->mem, at);
-        if (!m)
-            return; /* told of by check_mapped() */
+    vp_mappings_each(m, w->mem, r->addr, vp_region_end(r)) /* a gap is told of by check_mapped() */
         if (m->chunk->host) {
             host += m->chunk->size;
-            if (m->addr < r->addr || m->addr + m->chunk->size > vp_region_end(r))
+            if (m->addr < r->addr || vp_mapping_end(m) > vp_region_end(r))
                 breach(w, "a chunk of the host's belongs to one block", r);
         }
-        at = m->addr + m->chunk->size;
-    }
     w->spilled += host;
     if (host ? r->state != VP_LIVE || !r->spilled : r->state == VP_LIVE && r->spilled)
         breach(w, "what lies in the host's memory is live, and known to", r);

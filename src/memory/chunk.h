@@ -48,6 +48,13 @@ int vp_chunk_make_again(struct vp_memory *mem, struct vp_chunk *chunk);
 int vp_chunk_map_again(struct vp_memory *mem, struct vp_chunk *chunk);
 /* The mapping at `addr`, or NULL. */
 struct vp_mapping *vp_mapping_at(const struct vp_memory *mem, CUdeviceptr addr);
+static inline CUdeviceptr vp_mapping_end(const struct vp_mapping *m) {
+    return m->addr + m->chunk->size;
+}
+/* Those that [addr, end) touches, up to where nothing is mapped. */
+#define vp_mappings_each(m, mem, addr, end)                                                                            \
+    for (struct vp_mapping *m = vp_mapping_at(mem, addr); m;                                                           \
+         m = vp_mapping_end(m) < (end) ? vp_mapping_at(mem, vp_mapping_end(m)) : NULL)
 /* Does [addr, end), all of it mapped, begin and end where chunks do? */
 bool vp_range_whole(const struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
 

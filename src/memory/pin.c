@@ -18,12 +18,8 @@ struct choice {
 /* Bytes of the chunks wholly free in the region that [addr, end) touches. */
 static size_t pinned_by(const struct vp_memory *mem, const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end) {
     size_t bytes = 0;
-    while (addr < end) {
-        const struct vp_chunk *chunk = vp_mapping_at(mem, addr)->chunk;
-        const CUdeviceptr begin = chunk->current->addr;
-        addr = begin + chunk->size;
-        bytes += begin >= r->addr && addr <= vp_region_end(r) ? chunk->size : 0;
-    }
+    vp_mappings_each(m, mem, addr, end)
+        bytes += m->addr >= r->addr && vp_mapping_end(m) <= vp_region_end(r) ? m->chunk->size : 0;
     return bytes;
 }
 

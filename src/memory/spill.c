@@ -23,13 +23,10 @@ bool vp_spill_possible(struct vp_memory *mem) {
 
 /* Where the host's part of a block begins: it is its end. */
 static CUdeviceptr host_begin(const struct vp_memory *mem, const struct vp_region *block) {
-    CUdeviceptr at = block->addr;
-    for (const struct vp_chunk *chunk; at < vp_region_end(block); at += chunk->size) {
-        chunk = vp_mapping_at(mem, at)->chunk;
-        if (chunk->host)
-            break;
-    }
-    return at;
+    vp_mappings_each(m, mem, block->addr, vp_region_end(block))
+        if (m->chunk->host)
+            return m->addr;
+    return vp_region_end(block);
 }
 
 bool vp_spill_holds(const struct vp_memory *mem, CUdeviceptr addr) {
@@ -54,11 +51,9 @@ CUdeviceptr vp_spill_release(struct vp_memory *mem, struct vp_region *block) {
     if (vp_space_reserve(mem, NODES) == 0)
         return begin;
     block->exported = true;
-    for (CUdeviceptr at = block->addr; at < begin;) {
-        struct vp_chunk *chunk = vp_mapping_at(mem, at)->chunk;
-        mem->exported += !chunk->exported;
-        chunk->exported = true;
-        at += chunk->size;
+    vp_mappings_each(m, mem, block->addr, begin) {
+        mem->exported += !m->chunk->exported;
+        m->chunk->exported = true;
     }
     return 0;
 }

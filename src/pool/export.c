@@ -61,11 +61,9 @@ int vp_pool_export(struct vp_pool *pool, struct vp_region *block) {
     block->exported = true;
 mark:
     /* What was retired must come back some day even if the export failed. */
-    for (CUdeviceptr at = begin; at < end;) {
-        struct vp_chunk *chunk = vp_mapping_at(&pool->mem, at)->chunk;
-        pool->mem.exported += !chunk->exported;
-        chunk->exported = true;
-        at = vp_chunk_end(chunk);
+    vp_mappings_each(m, &pool->mem, begin, end) {
+        pool->mem.exported += !m->chunk->exported;
+        m->chunk->exported = true;
     }
     return err;
 }

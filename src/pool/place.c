@@ -147,10 +147,9 @@ static enum place place_find(struct vp_pool *pool, const struct vp_place *k, siz
  * metadata. */
 static bool switch_back(struct vp_pool *pool, struct vp_place *k, size_t size, enum place place) {
     bool switched = false;
-    if (place < PLACE_FREE)
-        return false;
-    for (CUdeviceptr at = k->addr; place == PLACE_AWAY && at < k->addr + size;) {
-        struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
+    if (place != PLACE_AWAY)
+        return place == PLACE_FREE;
+    vp_mappings_each(m, &pool->mem, k->addr, k->addr + size)
         if (m->chunk->current != m) {
             /* The pieces of chunks switched from elsewhere vary in number: ask anew for each. */
             if (vp_space_reserve(&pool->mem, 64) < 0)
@@ -158,8 +157,6 @@ static bool switch_back(struct vp_pool *pool, struct vp_place *k, size_t size, e
             vp_mapping_switch(&pool->mem, m);
             switched = true;
         }
-        at = m->addr + m->chunk->size;
-    }
     pool->mem.stats.reactivations += switched;
     return true;
 }
@@ -339,11 +336,8 @@ uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum
     }
     const uint64_t mark = ++pool->mem.marks;
     while (n--)
-        for (CUdeviceptr at = spared[n]->addr, end = at + spared[n]->size; at < end;) {
-            const struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
+        vp_mappings_each(m, &pool->mem, spared[n]->addr, spared[n]->addr + spared[n]->size)
             m->chunk->mark = mark;
-            at = m->addr + m->chunk->size;
-        }
     return mark;
 }
 

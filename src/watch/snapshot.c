@@ -95,14 +95,11 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
 
 /* Live, free and retired bytes, and what is built so far, lie in their chunk's current mapping: if they begin here. */
 static void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
-    for (CUdeviceptr at = r->addr; at < vp_region_end(r);) {
-        const struct vp_mapping *m = vp_space_granule(&pool->mem, r->space, at)->mapping;
+    vp_mappings_each(m, &pool->mem, r->addr, vp_region_end(r))
         if (m->addr >= r->addr && !m->chunk->host) { /* what is held is of the device */
             struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
             *chunk = (struct vp_snap_chunk){.addr = m->addr, .size = m->chunk->size};
         }
-        at = m->addr + m->chunk->size;
-    }
 }
 
 static void add_space(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_space *space) {

@@ -231,11 +231,8 @@ bool vp_ahead_keep_apart(const struct vp_pool *pool, const struct vp_request *re
 }
 
 static void touch(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    for (CUdeviceptr at = addr; at < end;) {
-        const struct vp_mapping *m = vp_mapping_at(&pool->mem, at);
+    vp_mappings_each(m, &pool->mem, addr, end)
         m->chunk->touched = true;
-        at = m->addr + m->chunk->size;
-    }
 }
 
 /* A program began as the plan's did if of so many requests all but an eighth had their places. */
