@@ -26,8 +26,7 @@ int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, s
     vp_list_append(&mem->chunks, &chunk->link);
     mem->chunk_count++;
     mem->mappings++;
-    if (size > mem->largest)
-        mem->largest = size;
+    mem->largest = vp_greater(mem->largest, size);
     vp_memory_note_held(mem, size);
     vp_mapping_note(mem, m, true);
     vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);

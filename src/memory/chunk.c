@@ -82,8 +82,7 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
 
 void vp_memory_note_held(struct vp_memory *mem, size_t size) {
     mem->stats.held_bytes += size;
-    if (mem->stats.held_bytes > mem->stats.peak_held_bytes)
-        mem->stats.peak_held_bytes = mem->stats.held_bytes;
+    mem->stats.peak_held_bytes = vp_greater(mem->stats.peak_held_bytes, mem->stats.held_bytes);
 }
 
 /* The same of the host's, which counts apart, and for no limit of the device's. */
@@ -94,8 +93,7 @@ static int create_on_host(struct vp_memory *mem, struct vp_chunk *chunk, size_t 
     chunk->host = true;
     chunk->birth = ++mem->births;
     mem->stats.spilled_bytes += size;
-    if (mem->stats.spilled_bytes > mem->stats.peak_spilled_bytes)
-        mem->stats.peak_spilled_bytes = mem->stats.spilled_bytes;
+    mem->stats.peak_spilled_bytes = vp_greater(mem->stats.peak_spilled_bytes, mem->stats.spilled_bytes);
     return 0;
 }
 

@@ -285,6 +285,13 @@ static inline uint64_t vp_memory_idle(const struct vp_memory *mem) {
     return mem->stats.held_bytes > live ? mem->stats.held_bytes - live : 0;
 }
 
+static inline uint64_t vp_lesser(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+static inline uint64_t vp_greater(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
 static inline size_t vp_round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }

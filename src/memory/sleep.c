@@ -169,7 +169,7 @@ static void unite(struct vp_memory *mem, struct vp_chunk *chunk, CUdeviceptr end
         vp_chunk_destroy(mem, next);
     }
     mem->asleep_bytes += chunk->size - before;
-    mem->largest = chunk->size > mem->largest ? chunk->size : mem->largest;
+    mem->largest = vp_greater(mem->largest, chunk->size);
     vp_mapping_note(mem, chunk->current, true);
 }
 

@@ -53,9 +53,7 @@ size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
         return 0;
     }
     const uint64_t fresh_ns = create_ns(want);
-    size_t moved = fresh_ns < BOUND_NS ? (BOUND_NS - fresh_ns) / MAP_NS : 0;
-    if (moved > h->chosen)
-        moved = h->chosen;
+    const size_t moved = vp_lesser(fresh_ns < BOUND_NS ? (BOUND_NS - fresh_ns) / MAP_NS : 0, h->chosen);
     size_t bytes = 0;
     for (size_t i = 0; i < moved; i++)
         bytes += h->list[i].chunk->size;
@@ -86,9 +84,7 @@ static uint64_t return_ns(const struct vp_memory *mem) {
 void vp_bound_settle(struct vp_pool *pool) {
     const struct vp_request anyone = {0};
     struct vp_memory *mem = &pool->mem;
-    const size_t over = vp_slack_excess(pool);
-    if (pool->bound.excess > over)
-        pool->bound.excess = over;
+    pool->bound.excess = vp_lesser(pool->bound.excess, vp_slack_excess(pool));
     const uint64_t until = return_ns(mem) + RETURN_NS;
     for (unsigned i = 0; i < TRIES && pool->bound.excess && return_ns(mem) < until; i++) {
         struct vp_chunk *chunk = vp_container_of(mem->chunks.next, struct vp_chunk, link);

@@ -71,12 +71,7 @@ size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req,
         return size;
     const size_t coarse = vp_slack_handle(pool, req, fresh);
     const size_t least = least_handle(pool, req);
-    if (most < least)
-        most = least;
-    if (most < coarse)
-        most = coarse;
-    if (most > pool->config.handle)
-        most = pool->config.handle;
+    most = vp_lesser(vp_greater(most, vp_greater(least, coarse)), pool->config.handle);
     while (size * 2 <= most)
         size *= 2;
     /* Not so many that to make them takes long. */

@@ -34,8 +34,7 @@ static size_t worth(const struct vp_pool *pool) {
 static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
     struct vp_giving *g = &pool->giving;
     const uint64_t now = now_ns(pool);
-    if (g->period_ns < period_least)
-        g->period_ns = period_least;
+    g->period_ns = vp_greater(g->period_ns, period_least);
     if (g->regret_from != SIZE_MAX && now - g->given_at > VP_REGRET_PERIODS * g->period_ns &&
         g->period_ns / 2 >= period_least)
         g->period_ns /= 2;

@@ -343,9 +343,7 @@ uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum
 
 void vp_place_limit(struct vp_pool *pool, size_t built) {
     const size_t floor = vp_pool_is_small(pool) ? MAPPINGS_FLOOR_SMALL : MAPPINGS_FLOOR;
-    size_t most = pool->mem.chunk_count * MAPPINGS_PER_CHUNK;
-    if (most < floor)
-        most = floor;
+    const size_t most = vp_greater(pool->mem.chunk_count * MAPPINGS_PER_CHUNK, floor);
     if (pool->mem.mappings > most)
         vp_stitch_reap_some(&pool->mem, pool->mem.mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
 }

@@ -66,8 +66,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
         return err;
     pool->giving.regret_from = SIZE_MAX;
     pool->throttle.opened = config->now ? config->now() : 0;
-    if (pool->config.handle < pool->mem.granularity)
-        pool->config.handle = pool->mem.granularity;
+    pool->config.handle = vp_greater(pool->config.handle, pool->mem.granularity);
     pool->config.handle -= pool->config.handle % pool->mem.granularity;
     vp_stream_caches_init(&pool->caches, timelines, dev, &pool->mem.stats);
     vp_list_init(&pool->place_used);

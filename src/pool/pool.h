@@ -230,6 +230,11 @@ static inline bool vp_pool_is_small(const struct vp_pool *pool) {
     return pool->mem.stats.peak_live_bytes < VP_SMALL_PROGRAM;
 }
 
+/* The most bytes that were alive at once, were so many more alive now. */
+static inline uint64_t vp_pool_peak_with(const struct vp_pool *pool, uint64_t more) {
+    return vp_greater(pool->mem.stats.live_bytes + more, pool->mem.stats.peak_live_bytes);
+}
+
 /* Is the free of a block worth an event of its own, if several streams are in use? Where streams wait
  * before more memory is made, they wait for events alone. Small blocks have none: together they are little. Not so in a
  * small program, where most of what each stream has freed would then stay its own for good: mixed sizes on 16 streams

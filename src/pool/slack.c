@@ -314,11 +314,8 @@ static bool apart(const struct vp_pool *pool, size_t size) {
 /* How much may be held, with `thousandths` of what the user allows. */
 static size_t allowed(const struct vp_pool *pool, const struct vp_request *req, unsigned thousandths) {
     const uint64_t most = several_streams(pool) && !apart(pool, pool->mem.largest) ? SEVERAL_ROOM : ROOM;
-    uint64_t alive = pool->mem.stats.live_bytes + req->size, room = alive / ROOM_SHARE;
-    if (room > most)
-        room = most;
-    if (alive < pool->mem.stats.peak_live_bytes)
-        alive = pool->mem.stats.peak_live_bytes;
+    const uint64_t room = vp_lesser((pool->mem.stats.live_bytes + req->size) / ROOM_SHARE, most),
+                   alive = vp_pool_peak_with(pool, req->size);
     return alive + alive / 1000 * thousandths * pool->config.slack / 100 + room;
 }
 
@@ -411,11 +408,7 @@ size_t vp_slack_handle(const struct vp_pool *pool, const struct vp_request *req,
         !within(pool, req, pool->mem.stats.held_bytes + fresh, STEP[STEPS - 1]))
         return 0;
     const uint64_t most = (pool->mem.stats.live_bytes + req->size) / ROOM_SHARE;
-    size_t size = req->size / GRADE[s->grade].share;
-    if (size < GRADE[s->grade].least)
-        size = GRADE[s->grade].least;
-    if (size > most)
-        size = most;
+    const size_t size = vp_lesser(vp_greater(req->size / GRADE[s->grade].share, GRADE[s->grade].least), most);
     return size > GRADE[0].least && at_edge(pool, fresh) ? 0 : size;
 }
 

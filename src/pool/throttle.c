@@ -106,9 +106,7 @@ static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, s
     if (!pool->config.pause || !host_waits(pool, req) || req->impatient || req->pressed || req->strict ||
         (req->asked < WORTH && !vp_pool_is_small(pool)))
         return false;
-    uint64_t alive = pool->mem.stats.live_bytes + req->size;
-    if (alive < pool->mem.stats.peak_live_bytes)
-        alive = pool->mem.stats.peak_live_bytes;
+    const uint64_t alive = vp_pool_peak_with(pool, req->size);
     return held > alive + alive / SHARE + room(alive) && held > pool->throttle.granted &&
            !atomic_load(&pool->mem.timelines->captures) && (blocked || pending(pool, req)) &&
            (!pool->throttle.not_before || pool->config.now() >= pool->throttle.not_before);
@@ -181,8 +179,7 @@ bool vp_throttle_blocked_due(struct vp_pool *pool, const struct vp_request *req,
 
 /* The device ran out of work during a wait or a request, and stood still for so long. */
 static void lose(struct vp_throttle *t, uint64_t ns) {
-    if (ns > t->ahead_ns)
-        ns = t->ahead_ns;
+    ns = vp_lesser(ns, t->ahead_ns);
     t->ahead_ns -= ns;
     t->lost_ns += ns;
 }
@@ -261,10 +258,7 @@ static uint64_t worth(struct vp_pool *pool) {
 
 static void begin(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
     wait->begin = wait->moved_at = wait->working_at = wait->over = pool->config.now();
-    wait->bound = bound_of(&pool->throttle);
-    const uint64_t most = worth(pool);
-    if (wait->bound > most)
-        wait->bound = most;
+    wait->bound = vp_lesser(bound_of(&pool->throttle), worth(pool));
     /* What was freed with no event of its own gets one, which can be asked like any other. */
     vp_timelines_poll(pool->mem.timelines, true);
     vp_fence_add_barrier(pool->mem.timelines, &wait->busy, req->context, true);
@@ -300,9 +294,7 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
 static void rest(struct vp_throttle *t, uint64_t now) {
     uint64_t rest_ns = bound_of(t) > REST_NS ? bound_of(t) : REST_NS;
     if (++t->fruitless > 1) {
-        t->rest_ns = t->rest_ns ? 2 * t->rest_ns : REST_LONG_NS;
-        if (t->rest_ns > REST_LONGEST_NS)
-            t->rest_ns = REST_LONGEST_NS;
+        t->rest_ns = t->rest_ns ? vp_lesser(2 * t->rest_ns, REST_LONGEST_NS) : REST_LONG_NS;
         t->not_before = now + t->rest_ns;
     }
     t->rested = now;
@@ -332,8 +324,7 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     } else if (!wait->in_vain) {
         t->fruitless = 0;
         t->rest_ns = t->short_before = 0;
-        if (took > t->longest_ns)
-            t->longest_ns = took;
+        t->longest_ns = vp_greater(t->longest_ns, took);
     }
     t->waited_at = now;
     t->ahead_ns += wait->over - wait->begin;

@@ -47,9 +47,7 @@ bool vp_tight(const struct vp_pool *pool, const struct vp_request *req) {
 
 /* With so many bytes more. */
 static bool wastes(const struct vp_pool *pool, size_t live, size_t held) {
-    uint64_t alive = pool->mem.stats.live_bytes + live;
-    if (alive < pool->mem.stats.peak_live_bytes)
-        alive = pool->mem.stats.peak_live_bytes;
+    const uint64_t alive = vp_pool_peak_with(pool, live);
     return pool->mem.stats.held_bytes + held > alive + alive / WASTE_SHARE + WASTE_LEAST;
 }
 

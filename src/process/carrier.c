@@ -28,8 +28,7 @@ static const uint64_t SLOT_NS = 30000000000;
 
 int vp_carrier_open(struct vp_carrier *c, const struct vp_driver *drv, const struct vp_context *ctx, size_t bytes) {
     *c = (struct vp_carrier){.drv = drv, .slot = vp_round_up(bytes / VP_CARRIER_SLOTS + 1, SLOT_LEAST)};
-    if (c->slot > SLOT_MOST)
-        c->slot = SLOT_MOST;
+    c->slot = vp_lesser(c->slot, SLOT_MOST);
     if (!drv->cuStreamCreate || !drv->cuStreamDestroy_v2 || !drv->cuMemHostAlloc || !drv->cuMemFreeHost ||
         !drv->cuMemcpyDtoHAsync_v2 || !drv->cuMemcpyHtoDAsync_v2)
         return -ENOTSUP;
@@ -74,9 +73,7 @@ struct cursor {
 static int queue(struct vp_carrier *c, struct cursor *at, unsigned slot, size_t bytes, bool out) {
     char *host = c->ring + slot * c->slot;
     while (bytes) {
-        size_t n = at->span->size - at->done;
-        if (n > bytes)
-            n = bytes;
+        const size_t n = vp_lesser(at->span->size - at->done, bytes);
         CUdeviceptr device = at->span->addr ? at->span->addr + at->done : 0;
         CUresult res = CUDA_SUCCESS;
         if (device)

@@ -24,8 +24,7 @@ void vp_api_other_created(CUdevice dev, CUmemGenericAllocationHandle handle, siz
         vp_table_add(&vp_state.other_handles, other);
         all->handles++;
         all->bytes += size;
-        if (all->bytes > all->peak_bytes)
-            all->peak_bytes = all->bytes;
+        all->peak_bytes = vp_greater(all->peak_bytes, all->bytes);
     }
     vp_leave();
 }

@@ -25,11 +25,10 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
             if (pool->mem.limit && all > pool->mem.limit)
                 all = pool->mem.limit;
-            if (unused > all - (taken < all ? taken : all))
-                unused = all - (taken < all ? taken : all);
+            unused = vp_lesser(unused, all - vp_lesser(taken, all));
         }
         if (free_bytes)
-            *free_bytes = unused < all ? unused : all;
+            *free_bytes = vp_lesser(unused, all);
         if (total)
             *total = all;
     }

@@ -165,8 +165,7 @@ static VP_REQUIRES(vp_marks_guard) struct range begun(const char *name) {
 
 static VP_REQUIRES(vp_marks_guard) void note_peak(const struct range *r) {
     struct vp_marks_peak *peak = &marks.tables->names[r->name].peak;
-    if (r->peak > peak->peak_bytes)
-        peak->peak_bytes = r->peak;
+    peak->peak_bytes = vp_greater(peak->peak_bytes, r->peak);
 }
 
 /* False: CUDA is there, or there will be no trace. */

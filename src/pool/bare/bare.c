@@ -159,8 +159,7 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     for (size_t p = first; p < first + pages; p++)
         atomic_fetch_and(&bare->pages[p].word, VP_PAGE_STALE);
     bare->addressed += size;
-    if (bare->addressed > bare->peak_addressed)
-        bare->peak_addressed = bare->addressed;
+    bare->peak_addressed = vp_greater(bare->peak_addressed, bare->addressed);
     bare->gives = false;
     vp_table_add(&pool->mem.live, &segment->whole);
     pool->mem.bare_segments++;
@@ -299,13 +298,9 @@ void vp_bare_count(struct vp_pool *pool) {
     stats->live_bytes += live - pool->mem.bare_live;
     pool->mem.bare_live = live;
     atomic_store_explicit(&bare->other, stats->live_bytes - live, memory_order_relaxed);
-    uint64_t peak = atomic_load_explicit(&bare->peak, memory_order_relaxed);
-    if (stats->live_bytes > peak)
-        peak = stats->live_bytes;
-    if (peak > stats->peak_live_bytes)
-        stats->peak_live_bytes = peak;
-    if (stats->live_bytes > pool->recent_peak)
-        pool->recent_peak = stats->live_bytes;
+    const uint64_t peak = vp_greater(atomic_load_explicit(&bare->peak, memory_order_relaxed), stats->live_bytes);
+    stats->peak_live_bytes = vp_greater(stats->peak_live_bytes, peak);
+    pool->recent_peak = vp_greater(pool->recent_peak, stats->live_bytes);
 }
 
 static bool breach(FILE *out, const char *what, const struct vp_region *r) {

@@ -29,10 +29,7 @@ enum { REFUSALS = 3 };
 enum { BOUND_SHARE = 256, BOUND_ROOM = 32 << 20 };
 
 static size_t bound(const struct vp_ahead *p, size_t asked) {
-    const struct vp_memory_stats *stats = &p->pool->mem.stats;
-    size_t most = stats->live_bytes + asked;
-    if (most < stats->peak_live_bytes)
-        most = stats->peak_live_bytes;
+    size_t most = vp_pool_peak_with(p->pool, asked);
     if (most < p->most && vp_ahead_is_exact(p))
         most = p->most;
     return most + most / BOUND_SHARE + BOUND_ROOM;
@@ -71,8 +68,7 @@ static size_t allowed(const struct vp_ahead *p, bool due) {
         most = 2 * live + (first > FIRST_LEAST ? first : FIRST_LEAST);
     if ((due || !p->kin) && end > bound(p, 0))
         end = bound(p, 0);
-    if (most > end)
-        most = end;
+    most = vp_lesser(most, end);
     return pool->mem.limit && most > pool->mem.limit ? pool->mem.limit : most;
 }
 
@@ -146,11 +142,7 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
         return false;
     const unsigned each = how_wide(p, run, count, most), parts = how_many_parts(p, run);
     const size_t size = run->size * each;
-    count /= each;
-    if (count > most / size)
-        count = most / size;
-    if (count > VP_AHEAD_BATCH / parts)
-        count = VP_AHEAD_BATCH / parts;
+    count = vp_lesser(count / each, vp_lesser(most / size, VP_AHEAD_BATCH / parts));
     *batch = (struct vp_ahead_batch){
         .addr = addr, .size = size / parts, .count = (unsigned)count * parts, .each = each, .parts = parts, .run = i};
     batch->bare = run->zone == VP_ZONE_BARE;

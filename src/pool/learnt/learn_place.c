@@ -166,8 +166,7 @@ static uint64_t place(struct placing *p, uint64_t until) {
             return UINT64_MAX;
         item->offset = lowest_fit(p, item);
         add_everywhere(p, item);
-        if (item->offset + item->size > end)
-            end = item->offset + item->size;
+        end = vp_greater(end, item->offset + item->size);
     }
     return end;
 }
