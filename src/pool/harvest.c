@@ -49,12 +49,6 @@ static bool before(const struct vp_candidate *a, const struct vp_candidate *b) {
     return a->chunk->current->addr < b->chunk->current->addr;
 }
 
-static void swap(struct vp_candidate *a, struct vp_candidate *b) {
-    struct vp_candidate t = *a;
-    *a = *b;
-    *b = t;
-}
-
 static bool over(const void *a, const void *b, const void *ctx) {
     (void)ctx;
     return before(a, b);
@@ -70,7 +64,7 @@ static size_t part(struct vp_candidate *c, size_t n, size_t most) {
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
         if (c[i].chunk->size <= most)
-            swap(&c[i], &c[m++]);
+            vp_sort_swap(&c[i], &c[m++], sizeof *c);
     return m;
 }
 
@@ -80,11 +74,11 @@ static size_t gather(struct vp_candidate *c, size_t from, size_t to) {
     size_t taken = to;
     for (size_t i = to; i-- > from;)
         if (c[i].taken)
-            swap(&c[i], &c[--taken]);
+            vp_sort_swap(&c[i], &c[--taken], sizeof *c);
     for (size_t i = taken, j = to; i + 1 < j; i++)
-        swap(&c[i], &c[--j]);
+        vp_sort_swap(&c[i], &c[--j], sizeof *c);
     for (size_t i = taken; i < to; i++)
-        swap(&c[i], &c[i - taken]);
+        vp_sort_swap(&c[i], &c[i - taken], sizeof *c);
     return to - taken;
 }
 
@@ -106,12 +100,12 @@ static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool exact, 
     while (heap && sum < want) {
         c[0].taken = c[0].chunk->size <= want - sum;
         sum += c[0].taken ? c[0].chunk->size : 0;
-        swap(&c[0], &c[--heap]);
+        vp_sort_swap(&c[0], &c[--heap], sizeof *c);
         sink(c, heap, 0);
     }
     size_t taken = gather(c, heap, end);
     if (sum < want && taken < n && !exact) {
-        swap(&c[taken], &c[smallest(c, n, taken)]);
+        vp_sort_swap(&c[taken], &c[smallest(c, n, taken)], sizeof *c);
         sum += c[taken++].chunk->size;
     }
     *bytes = sum;
