@@ -6,7 +6,6 @@
 #include "base/descriptor.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>

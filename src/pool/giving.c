@@ -100,8 +100,7 @@ static size_t needed(const struct vp_pool *pool, uint64_t peak) {
 }
 
 void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns) {
-    struct vp_giving *g = &pool->giving;
-    if (is_busy(pool) || now_ns(pool) < g->not_before)
+    if (is_busy(pool) || now_ns(pool) < pool->giving.not_before)
         return;
     give(pool, needed(pool, pool->recent_peak), period_ns);
     pool->recent_peak = vp_pool_stats(pool).live_bytes;

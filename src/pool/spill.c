@@ -49,10 +49,8 @@ static int gather(struct vp_pool *pool, struct vp_harvest *h, const struct vp_sp
     int err = 0;
     /* The chosen chunks move up to the front of the same memory, each over what was read before. */
     p->chunks = (struct vp_chunk **)h->list;
-    for (size_t i = 0; i < h->chosen; i++) {
-        struct vp_chunk *chunk = h->list[i].chunk;
-        p->chunks[i] = chunk;
-    }
+    for (size_t i = 0; i < h->chosen; i++)
+        p->chunks[i] = h->list[i].chunk;
     p->old = p->count = h->chosen;
     more -= more % pool->mem.granularity;
     if (lacking - more > room->host)

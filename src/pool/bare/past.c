@@ -27,8 +27,7 @@ static uint64_t to_the_power(uint64_t factor, unsigned n) {
 }
 
 static size_t bytes_of(size_t *uses, size_t *recent) {
-    size_t blocks = VP_BARE_BLOCKS * sizeof(uint64_t);
-    *uses = blocks;
+    *uses = VP_BARE_BLOCKS * sizeof(uint64_t);
     *recent = *uses + VP_BARE_USES * sizeof(struct vp_bare_use);
     return *recent + VP_BARE_BLOCKS * sizeof(struct vp_bare_recent);
 }
