@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/config.h"
 
+#include "base/descriptor.h"
 #include "base/process.h"
 
 #include <errno.h>
@@ -187,17 +188,11 @@ int vp_config_load(const char *path, char text[VP_CONFIG_MOST]) {
     if (fd < 0)
         return -errno;
     int err = fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) ? 0 : -EINVAL;
-    ssize_t n = 0;
-    size_t used = 0;
-    while (!err && used < VP_CONFIG_MOST && (n = read(fd, text + used, VP_CONFIG_MOST - used)) > 0)
-        used += (size_t)n;
-    if (!err && n < 0)
-        err = -errno;
-    if (!err && used == VP_CONFIG_MOST)
-        err = -EFBIG;
+    const ssize_t n = err ? err : vp_descriptor_read(fd, text, VP_CONFIG_MOST);
+    err = n < 0 ? (int)n : n == VP_CONFIG_MOST ? -EFBIG : 0;
     close(fd);
-    text[err ? 0 : used] = 0;
-    return err ? err : memchr(text, 0, used) ? -EINVAL : (int)used;
+    text[err ? 0 : n] = 0;
+    return err ? err : memchr(text, 0, (size_t)n) ? -EINVAL : (int)n;
 }
 
 const char *vp_config_error(int err) {

@@ -21,6 +21,14 @@ int vp_descriptor_unless(int err, int fd) {
     return err;
 }
 
+ssize_t vp_descriptor_read(int fd, char *text, size_t room) {
+    size_t used = 0;
+    for (ssize_t n; used < room && (n = TEMP_FAILURE_RETRY(read(fd, text + used, room - used))); used += (size_t)n)
+        if (n < 0)
+            return -errno;
+    return (ssize_t)used;
+}
+
 bool vp_descriptor_is_ours(const struct vp_descriptor *descriptor) {
     struct stat about;
     return descriptor->fd >= 0 && !fstat(descriptor->fd, &about) && about.st_dev == descriptor->dev &&

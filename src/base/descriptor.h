@@ -18,6 +18,9 @@ struct vp_descriptor vp_descriptor_of(int fd);
 /* `fd`; or, with that closed, what was wrong with it. */
 int vp_descriptor_unless(int err, int fd);
 
+/* What can be read of it, up to `room` bytes: how many, or a negative errno. */
+ssize_t vp_descriptor_read(int fd, char *text, size_t room);
+
 /* Is it still behind that number? Another thread may close it at any time. */
 bool vp_descriptor_is_ours(const struct vp_descriptor *descriptor);
 

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/learnt_file.h"
 
+#include "base/descriptor.h"
 #include "base/os_memory.h"
 #include "base/output.h"
 
@@ -31,21 +32,6 @@ static int check(int fd, const char **why) {
     return *why ? -EPERM : 0;
 }
 
-static ssize_t read_all(int fd, char *text) {
-    size_t used = 0;
-    while (used < ROOM) {
-        const ssize_t n = read(fd, text + used, ROOM - used);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        if (!n)
-            break;
-        used += (size_t)n;
-    }
-    return (ssize_t)used;
-}
-
 int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t room) {
     const char *wrong = NULL;
     unsigned line = 0;
@@ -61,7 +47,7 @@ int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t ro
     if (!err && !text)
         err = -ENOMEM;
     if (!err) {
-        const ssize_t n = read_all(fd, text);
+        const ssize_t n = vp_descriptor_read(fd, text, ROOM);
         err = n < 0 ? (int)n : vp_learnt_parse(text, (size_t)n, out, &wrong, &line);
     }
     if (text)
