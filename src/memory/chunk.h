@@ -60,9 +60,8 @@ bool vp_range_whole(const struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr e
 
 /* ---- remap.c: new ranges ---- */
 
-/* Is the chunk wholly free, and all of it usable? */
-bool vp_chunk_usable(const struct vp_memory *mem, const struct vp_chunk *chunk, const struct vp_request *req,
-                     enum vp_usable use);
+/* Is the chunk wholly free, and all of it usable on the timeline (NULL: on any) with no waiting? */
+bool vp_chunk_ready(const struct vp_memory *mem, const struct vp_chunk *chunk, struct vp_timeline *timeline);
 /* Metadata for switching these chunks. 0 or -ENOMEM. */
 int vp_mapping_prepare(struct vp_memory *mem, struct vp_chunk **chunks, size_t n);
 /* Has all work on the mapping ended, as far as the host has seen? It may be unmapped then. */

@@ -46,7 +46,7 @@ int vp_memory_init(struct vp_memory *mem) {
         if (!(err = vp_index_init(mem, &mem->met[z], NULL, z)))
             err = vp_index_init(mem, &mem->mixed[z], NULL, z);
     if (err)
-        vp_memory_finish(mem, false);
+        vp_memory_finish(mem);
     return err;
 }
 
@@ -73,12 +73,11 @@ static void give_back_all(struct vp_memory *mem) {
     {&(mem)->region_slab,  &(mem)->piece_slab, &(mem)->chunk_slab,                                                     \
      &(mem)->mapping_slab, &(mem)->store_slab, &(mem)->bins_slab}
 
-void vp_memory_finish(struct vp_memory *mem, bool driver) {
+void vp_memory_finish(struct vp_memory *mem) {
     const struct vp_context *ctx;
     struct vp_timeline *timeline;
     struct vp_slab *slabs[] = SLABS(mem);
-    if (driver)
-        give_back_all(mem);
+    give_back_all(mem);
     vp_list_each(ctx, &mem->timelines->contexts, link)
         vp_list_each(timeline, &ctx->timelines, of_context)
             if (ctx->device == mem->device)

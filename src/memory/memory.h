@@ -309,8 +309,8 @@ static inline bool vp_is_aligned(size_t n, size_t to) {
 int vp_memory_attribute(const struct vp_memory *mem, CUdevice_attribute which);
 /* Begins with nothing: no addresses and no chunks. 0, -EOPNOTSUPP (the device cannot) or -ENOMEM. */
 int vp_memory_init(struct vp_memory *mem) __attribute__((cold));
-/* Frees our memory; with `driver`, also unmaps, releases and gives back everything at the driver. */
-void vp_memory_finish(struct vp_memory *mem, bool driver) __attribute__((cold));
+/* Unmaps, releases and gives back everything at the driver, and frees our memory. */
+void vp_memory_finish(struct vp_memory *mem) __attribute__((cold));
 /* Proves the invariants; on a breach says which one, on `out` if not NULL, and returns false. */
 bool vp_memory_check(const struct vp_memory *mem, FILE *out);
 /* Says so on `out`, if not NULL, for whoever has found one. */

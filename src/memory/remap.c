@@ -6,11 +6,11 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-bool vp_chunk_usable(const struct vp_memory *mem, const struct vp_chunk *chunk, const struct vp_request *req,
-                     enum vp_usable use) {
+bool vp_chunk_ready(const struct vp_memory *mem, const struct vp_chunk *chunk, struct vp_timeline *timeline) {
+    const struct vp_request req = {.timeline = timeline};
     CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(mem, addr);
-    return r->state == VP_FREE && vp_region_end(r) >= end && vp_range_usable(r, addr, end, req, use);
+    return r->state == VP_FREE && vp_region_end(r) >= end && vp_range_usable(r, addr, end, &req, VP_USE_READY);
 }
 
 /* Pieces of [addr, end) as they are for the same bytes seen `delta` further on. */

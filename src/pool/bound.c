@@ -82,7 +82,6 @@ static uint64_t return_ns(const struct vp_memory *mem) {
 }
 
 void vp_bound_settle(struct vp_pool *pool) {
-    const struct vp_request anyone = {0};
     struct vp_memory *mem = &pool->mem;
     pool->bound.excess = vp_lesser(pool->bound.excess, vp_slack_excess(pool));
     const uint64_t until = return_ns(mem) + RETURN_NS;
@@ -91,8 +90,7 @@ void vp_bound_settle(struct vp_pool *pool) {
         const size_t size = chunk->size;
         vp_list_remove(&chunk->link);
         vp_list_append(&mem->chunks, &chunk->link);
-        if (size <= pool->bound.excess && vp_chunk_usable(mem, chunk, &anyone, VP_USE_READY) &&
-            vp_chunk_give_back(mem, chunk)) {
+        if (size <= pool->bound.excess && vp_chunk_ready(mem, chunk, NULL) && vp_chunk_give_back(mem, chunk)) {
             pool->bound.excess -= size;
             pool->bound.tries = 0;
             mem->stats.returned_bytes += size;

@@ -129,7 +129,6 @@ static bool is_younger(const void *a, const void *b, const void *ctx) {
 }
 
 size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
-    const struct vp_request anyone = {0};
     struct vp_chunk *chunk;
     vp_bare_await_all(pool);
     if (vp_bare_is_owed(pool))
@@ -143,7 +142,7 @@ size_t vp_giving_lend(struct vp_pool *pool, size_t bytes) {
     if (!list)
         return 0;
     vp_list_each(chunk, &pool->mem.chunks, link)
-        if (vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY))
+        if (vp_chunk_ready(&pool->mem, chunk, NULL))
             list[n++] = (struct idle){chunk, last_freed(pool, chunk)};
     vp_sort(list, sizeof *list, n, is_younger, NULL);
     for (size_t i = 0; i < n && given < bytes; i++) {

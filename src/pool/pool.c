@@ -81,11 +81,11 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
     if (!err && policy->open)
         err = policy->open(pool);
     if (err)
-        vp_pool_finish(pool, true);
+        vp_pool_finish(pool);
     return err;
 }
 
-void vp_pool_finish(struct vp_pool *pool, bool driver) {
+void vp_pool_finish(struct vp_pool *pool) {
     if (pool->policy->close)
         pool->policy->close(pool);
     vp_learn_destroy(pool->learn);
@@ -94,7 +94,7 @@ void vp_pool_finish(struct vp_pool *pool, bool driver) {
     pool->ahead = NULL;
     vp_bare_finish(pool->bare);
     pool->bare = NULL;
-    vp_memory_finish(&pool->mem, driver);
+    vp_memory_finish(&pool->mem);
     if (pool->scratch.mem)
         munmap(pool->scratch.mem, pool->scratch.bytes);
     vp_slack_finish(pool);
@@ -302,7 +302,6 @@ bool vp_pool_shrinkable(const struct vp_pool *pool) {
 }
 
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
-    const struct vp_request anyone = {0};
     size_t before = pool->mem.stats.held_bytes;
     struct vp_chunk *chunk, *tmp;
     if (before <= keep || vp_bare_is_owed(pool))
@@ -316,8 +315,7 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     vp_list_each_safe(chunk, tmp, &pool->mem.chunks, link) {
         if (pool->mem.stats.held_bytes <= keep)
             break;
-        if (pool->mem.stats.held_bytes - chunk->size >= keep &&
-            vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY))
+        if (pool->mem.stats.held_bytes - chunk->size >= keep && vp_chunk_ready(&pool->mem, chunk, NULL))
             vp_chunk_give_back(&pool->mem, chunk);
     }
     return before - pool->mem.stats.held_bytes;

@@ -189,9 +189,8 @@ struct vp_pool {
  * -ENOMEM, -EIO. */
 int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_timelines *timelines, CUdevice dev,
                  const struct vp_policy *policy, const struct vp_pool_config *config) __attribute__((cold));
-/* Frees our memory; with `driver`, also unmaps, releases and gives back everything at the driver (all work must be
- * over). */
-void vp_pool_finish(struct vp_pool *pool, bool driver) __attribute__((cold));
+/* Unmaps, releases and gives back everything at the driver (all work must be over), and frees our memory. */
+void vp_pool_finish(struct vp_pool *pool) __attribute__((cold));
 
 /* Allocates. 0 and a live region; -ENOMEM: nothing fits and the device has no more; -EAGAIN: see `await`; -EOPNOTSUPP:
  * the policy leaves such requests to CUDA; -EIO: the driver failed otherwise (its error is the pool's, or that of the

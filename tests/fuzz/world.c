@@ -253,7 +253,7 @@ static void close_library(void) {
                       (unsigned long long)stats.live_bytes, (unsigned long long)stats.allocs,
                       (unsigned long long)stats.frees);
         cuCtxSetCurrent(world.context[d]);
-        vp_pool_finish(pool, true);
+        vp_pool_finish(pool);
     }
     forget_shortcuts();
     vp_timelines_finish(&vp_state.timelines);

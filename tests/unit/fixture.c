@@ -56,7 +56,7 @@ void fx_close(void) {
     cu_ok(cuCtxSynchronize());
     if (fx.pool.mem.drv) {
         cr_assert(vp_pool_check(&fx.pool, stderr));
-        vp_pool_finish(&fx.pool, true);
+        vp_pool_finish(&fx.pool);
     }
     vp_timelines_finish(&fx.timelines);
     for (int i = 1; i < FX_STREAMS; i++)

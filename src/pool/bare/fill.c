@@ -19,7 +19,7 @@
 
 struct filling {
     struct vp_pool *pool;
-    struct vp_request req;
+    struct vp_timeline *timeline;
     uint64_t mark;    /* of chunks that it has taken already */
     bool unready;     /* something was passed over, work on which is not over */
     size_t exhausted; /* the device has no so many bytes any more; 0: not as far as is known */
@@ -31,7 +31,7 @@ static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
     if (chunk->mark == f->mark || !vp_bare_is_idle(f->pool, chunk) ||
         (chunk->current->addr - bare->base < bare->size && !vp_bare_let_go(f->pool, chunk->current)))
         return false;
-    bool ready = vp_chunk_usable(&f->pool->mem, chunk, &f->req, VP_USE_READY);
+    bool ready = vp_chunk_ready(&f->pool->mem, chunk, f->timeline);
     f->unready |= !ready;
     f->pool->bare->idle_unready |= !ready;
     return ready;
@@ -217,7 +217,7 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
                  bool patient) {
     struct vp_bare *bare = pool->bare;
     struct vp_memory *mem = &pool->mem;
-    struct filling f = {.pool = pool, .req = {.timeline = segment->timeline}, .mark = ++mem->marks};
+    struct filling f = {.pool = pool, .timeline = segment->timeline, .mark = ++mem->marks};
     struct vp_mapping *m;
     size_t count = 0;
     struct vp_chunk **chunks = bare->chunks = vp_bare_grow(bare->chunks, &bare->chunk_room, end - first,
@@ -326,7 +326,7 @@ static int make_there(struct filling *f, struct room *room) {
 
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {
     struct vp_bare *bare = vp_bare_of(pool);
-    struct filling f = {.pool = pool, .req = {.timeline = timeline}, .mark = ++pool->mem.marks};
+    struct filling f = {.pool = pool, .timeline = timeline, .mark = ++pool->mem.marks};
     const unsigned shift = pool->mem.granularity_shift;
     const size_t need = needed(pool, size, pressed) >> shift;
     if (!bare || need > INT32_MAX)

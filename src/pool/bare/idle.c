@@ -55,12 +55,11 @@ static enum vp_bare_kind kind_of(const struct vp_pool *pool, const struct vp_chu
 }
 
 size_t vp_bare_idle_pages(const struct vp_pool *pool, bool ready) {
-    const struct vp_request anyone = {0};
     const struct vp_chunk *chunk;
     size_t pages = 0;
     vp_list_each(chunk, &pool->mem.chunks, link)
         if (!chunk->exported && kind_of(pool, chunk) != VP_BARE_OTHERS && vp_bare_is_idle(pool, chunk) &&
-            (!ready || vp_chunk_usable(&pool->mem, chunk, &anyone, VP_USE_READY)))
+            (!ready || vp_chunk_ready(&pool->mem, chunk, NULL)))
             pages += vp_bare_count_of(vp_bare_pages(pool, chunk));
     vp_list_each(chunk, &pool->mem.spares, link)
         pages += vp_bare_count_of(vp_bare_pages(pool, chunk));

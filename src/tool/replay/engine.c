@@ -377,7 +377,7 @@ static void close_run(struct run *run) {
     struct vp_engine *d = run->driver;
     vp_native_finish(&run->native);
     vp_modules_walked(&run->walk);
-    vp_pool_finish(&run->pool, true);
+    vp_pool_finish(&run->pool);
     vp_timelines_finish(&run->timelines);
     for (uint32_t s = 0; run->streams && s < run->trace->streams; s++)
         if (run->streams[s])
