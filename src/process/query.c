@@ -151,11 +151,9 @@ static VP_LOCKED CUresult unknown_attribute(void *data, CUpointer_attribute attr
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = pool->mem.device; break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = 0; break;
     case CU_POINTER_ATTRIBUTE_MAPPED: *(int *)data = 1; break;
-    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: *(unsigned *)data = r->synced; break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(int *)data = r->sync && (pool->mem.no_rdma || pool->mem.prop.allocFlags.gpuDirectRDMACapable);
         break;
-    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = decompresses(pool, r); break;
     default: return VP_NOT_OURS;
     }
     return CUDA_SUCCESS;
