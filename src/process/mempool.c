@@ -61,6 +61,12 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
     return NULL;
 }
 
+/* What it is to keep, and has had, beyond what is in use. */
+static VP_LOCKED uint64_t kept(const struct vp_mempool *mp) {
+    const uint64_t most = mp->threshold < mp->had ? mp->threshold : mp->had;
+    return most > mp->used ? most - mp->used : 0;
+}
+
 /* What nobody uses counts for pools of the program's own as far as these are to keep it and have had it, and else for
  * the default pool, if it was told what to keep: once in all, so that sums of the program's come out. */
 uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) {
@@ -68,8 +74,7 @@ uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) {
     bool rest = of && of->threshold_set;
     const struct vp_mempool *mp;
     vp_list_each(mp, &vp_state.mempools, link) {
-        uint64_t its = mp->threshold < mp->had ? mp->threshold : mp->had;
-        its = mp->device != dev || its < mp->used ? 0 : its - mp->used < idle ? its - mp->used : idle;
+        const uint64_t its = mp->device != dev ? 0 : kept(mp) < idle ? kept(mp) : idle;
         if (mp == of && !mp->is_default)
             return its;
         rest |= mp->is_default && mp->device == dev && mp->told;
@@ -248,7 +253,12 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
     if (!mp)
         return VP_NOT_OURS;
     struct vp_pool *device = vp_state.pools[mp->device];
-    vp_pressure_trim(device, keep);
+    const struct vp_mempool *other;
+    vp_parking_flush(device, VP_FLUSH_ALL);
+    uint64_t stays = vp_memory_awake(&device->mem) + (keep > mp->used ? keep - mp->used : 0);
+    vp_list_each(other, &vp_state.mempools, link)
+        stays += other != mp && other->device == mp->device ? kept(other) : 0;
+    vp_pressure_trim(device, stays < keep ? SIZE_MAX : stays);
     /* Whole handles go back: what is left of one beside live blocks is the pool's as before. */
     keep = vp_align_up(keep > mp->had ? mp->had : keep > mp->used ? keep : mp->used, device->mem.granularity);
     mp->had = keep < mp->had ? keep : mp->had;

@@ -1,4 +1,4 @@
-/* Stream-ordered memory pools: many of them, and many devices. */
+/* Stream-ordered memory pools: several and many of them, and many devices. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
@@ -79,5 +79,44 @@ Test(mempool, another_devices_default_pool) {
     cr_assert_eq(used, MiB);
     cu_ok(door_free_async(a, 0));
     cr_assert(door_served);
+    door_close();
+}
+
+static uint64_t reserved(CUmemoryPool pool) {
+    uint64_t value = 0;
+    cu_ok(vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value));
+    return value;
+}
+
+/* So CUDA promises, whatever else the device has, and takes nothing of another pool's. */
+Test(mempool, trim_keeps_what_was_asked_for_beside_others) {
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    enum { OWN, OTHER, DEFAULT };
+    CUmemoryPool pools[3];
+    CUdeviceptr blocks[DEFAULT];
+    door_open("capacity=64M,granularity=64K,lazy=0");
+    door_malloc(20 * MiB);
+    for (int i = 0; i < DEFAULT; i++) {
+        uint64_t all = UINT64_MAX;
+        cu_ok(cuMemPoolCreate(&pools[i], &props));
+        cr_assert(vp_api_pool_created(pools[i], &props));
+        cu_ok(vp_api_pool_set_attribute(pools[i], CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+        cu_ok(vp_api_alloc_async(&blocks[i], i == OWN ? 8 * MiB : 4 * MiB, pools[i], 0));
+    }
+    cu_ok(door_free_async(blocks[OWN], 0));
+    cu_ok(door_free_async(blocks[OTHER], 0));
+    cu_ok(cuDeviceGetDefaultMemPool(&pools[DEFAULT], 0));
+    cu_ok(cuCtxSynchronize());
+    for (int keep = 6; keep >= 0; keep -= 6) {
+        cu_ok(vp_api_pool_trim_to(pools[OWN], (size_t)keep * MiB));
+        cr_assert_eq(reserved(pools[OWN]), keep * MiB);
+        cr_assert_eq(vp_sim_used_vmm(0), (24 + keep) * MiB);
+    }
+    cu_ok(vp_api_pool_trim_to(pools[DEFAULT], 0));
+    cu_ok(vp_api_pool_trim_to(pools[OTHER], SIZE_MAX));
+    cr_assert_eq(reserved(pools[OTHER]), 4 * MiB);
+    cu_ok(vp_api_pool_trim_to(pools[OTHER], 0));
+    cr_assert_eq(vp_sim_used_vmm(0), 20 * MiB);
     door_close();
 }
