@@ -5,12 +5,12 @@
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <driver_types.h>
 #include "base/os_memory.h"
 #include "early.h"
+#include "watch/symbols.h"
 
 unsigned vp_door_begins[VP_DOOR_COUNT];
 
@@ -38,24 +38,38 @@ static void *find_in(const char *object, const char *symbol) {
     return found;
 }
 
-struct search {
-    const char *library;
-    char object[4096]; /* the path of the first match */
+/* What other objects define a symbol. */
+struct definitions {
+    const char *symbol, *library;
+    const void *ours;
+    void *alone; /* NULL: none does, several do, or one in front of us */
+    void *named; /* the first in a file whose name begins with `library` */
+    bool passed, several;
 };
 
-static int match_file_name(struct dl_phdr_info *info, size_t size, void *data) {
-    struct search *search = data;
-    if (strncmp(basename(info->dlpi_name), search->library, strlen(search->library)) != 0)
+static int match_definition(struct dl_phdr_info *info, size_t size, void *data) {
+    struct definitions *defs = data;
+    void *function = vp_symbol_of(info, defs->symbol);
+    defs->passed |= function == defs->ours;
+    if (!function || function == defs->ours)
         return 0;
-    snprintf(search->object, sizeof(search->object), "%s", info->dlpi_name);
-    return 1;
+    if (!defs->named && defs->library && !strncmp(basename(info->dlpi_name), defs->library, strlen(defs->library)))
+        defs->named = function;
+    defs->several |= defs->alone || !defs->passed;
+    defs->alone = defs->several ? NULL : function;
+    return 0;
 }
 
 void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out, const char *library) {
-    const struct link_map *caller = vp_object_at(address);
-    struct search search = {.library = library};
+    struct definitions defs = {.symbol = symbol, .library = library, .ours = ours};
+    dl_iterate_phdr(match_definition, &defs);
+    /* All calls are bound to it. To ask the dynamic linker would be to wait for whoever loads a library, whose
+     * constructor may wait for this thread. */
+    if (address && defs.alone)
+        return defs.alone;
     if (!vp_real_dlsym)
         vp_early_find();
+    const struct link_map *caller = vp_object_at(address);
     void *next = vp_real_dlsym(RTLD_NEXT, symbol);
     /* What an object in front of us depends on is in the global order. */
     void *found = !caller ? NULL : is_in_front(caller) ? next : find_in(caller->l_name, symbol);
@@ -64,8 +78,8 @@ void *vp_caller_find(const void *address, const char *symbol, const void *ours, 
         found = next;
     if (!found || found == ours)
         found = handed_out ? handed_out : next;
-    if (!found && library && dl_iterate_phdr(match_file_name, &search))
-        found = find_in(search.object, symbol);
+    if (!found)
+        found = defs.named;
     return found == ours ? NULL : found;
 }
 

@@ -141,17 +141,14 @@ void vp_torch_listen(void) {
                "past libvpool.so (docs/pytorch.md)");
 }
 
+static bool has(unsigned symbol) {
+    return vp_caller_find((const void *)atomic_load(&vp_torch_code.begin), names[symbol], vp_door_table.torch[symbol],
+                          NULL, "libtorch_cuda.so") != NULL;
+}
+
 bool vp_torch_knows_pools(void) {
-    struct found found = {.file = "libtorch_cuda.so"}, cache = {.file = "libc10_cuda.so"};
-    void *handle = NULL;
     bool pools = false;
-    if (dl_iterate_phdr(match, &found) || dl_iterate_phdr(match, &cache))
-        handle = vp_real_dlopen(*found.path ? found.path : cache.path, RTLD_NOLOAD | RTLD_LAZY);
-    if (!handle)
-        return false;
-    const bool graphs = vp_real_dlsym(handle, names[VP_TORCH_POOLS]) && vp_real_dlsym(handle, names[VP_TORCH_CAPTURES]);
     for (unsigned i = VP_TORCH_CAPTURES + 1; i < VP_TORCH_PASSED; i++)
-        pools |= vp_real_dlsym(handle, names[i]) != NULL;
-    vp_real_dlclose(handle);
-    return graphs && pools;
+        pools |= has(i);
+    return pools && has(VP_TORCH_POOLS) && has(VP_TORCH_CAPTURES);
 }

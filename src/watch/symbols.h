@@ -3,8 +3,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <link.h>
 #include <stddef.h>
 
+/* What a module defines by this name; NULL: nothing. Indirect functions count as missing. */
+void *vp_symbol_of(const struct dl_phdr_info *module, const char *name);
 /* The first loaded module, in the linker's order, that defines names[0]; `out` gets the addresses of all names there,
- * NULL for those that it lacks. Returns whether there is one. Indirect functions count as missing. */
+ * NULL for those that it lacks. Returns whether there is one. */
 _Bool vp_symbols_find(const char *const *names, size_t count, void **out);

@@ -455,6 +455,7 @@ CASES = [
                         ("flags", "an event with flags"), ("until", "a wait for a value"), ("batch", "a batch of such"))],
     *[(f"47 what others used, for which {what} waits, freed on a stream of it that had nothing to do", says(f"implied {how}", "^byte 2$"))
       for how, what in (("context", "a context"), ("parts", "a green context"))],
+    ("48 a library that waits, as it is loaded, for a thread that allocates", same("loads")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
