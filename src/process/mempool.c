@@ -13,9 +13,7 @@ static struct vp_mempool *mempool_new(CUmemoryPool handle, CUdevice dev) {
     struct vp_mempool *mp = vp_slab_alloc(&vp_state.mempool_slab);
     if (!mp)
         return NULL;
-    mp->handle = handle;
-    mp->device = dev;
-    mp->reuse_opportunistic = mp->reuse_internal = true;
+    *mp = (struct vp_mempool){.handle = handle, .device = dev, .reuse_opportunistic = true, .reuse_internal = true};
     vp_list_append(&vp_state.mempools, &mp->link);
     return mp;
 }
@@ -35,8 +33,7 @@ static VP_LOCKED void ask_current(CUdevice dev) {
 
 void vp_mempool_open_device(CUdevice dev) {
     CUmemoryPool handle = NULL;
-    const struct vp_driver *drv = &vp_state.drv;
-    const bool none = !drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetDefaultMemPool(&handle, dev);
+    const bool none = !vp_state.drv.cuDeviceGetDefaultMemPool || vp_state.drv.cuDeviceGetDefaultMemPool(&handle, dev);
     struct vp_mempool *mp = none ? NULL : mempool_new(handle, dev);
     if (!mp)
         return;
@@ -61,27 +58,28 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
     return NULL;
 }
 
-/* What it is to keep, and has had, beyond what is in use. */
-static VP_LOCKED uint64_t kept(const struct vp_mempool *mp) {
-    const uint64_t most = mp->threshold < mp->had ? mp->threshold : mp->had;
+/* What it is to keep, and has had, beyond what is in use; or, `either`, one of the two. */
+static VP_LOCKED uint64_t kept(const struct vp_mempool *mp, bool either) {
+    const uint64_t most = (mp->threshold < mp->had) != either ? mp->threshold : mp->had;
     return most > mp->used ? most - mp->used : 0;
 }
 
 /* What nobody uses counts for pools of the program's own as far as these are to keep it and have had it, and else for
- * the default pool, if it was told what to keep: once in all, so that sums of the program's come out. */
+ * the default pool as far as that is to keep it or, until a synchronise, has had it: once in all, so that sums agree.
+ */
 uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) {
-    uint64_t idle = vp_pool_idle(vp_state.pools[dev]), told = 0;
-    bool rest = of && of->threshold_set;
+    uint64_t idle = vp_pool_idle(vp_state.pools[dev]), told = 0, rest = 0;
     const struct vp_mempool *mp;
     vp_list_each(mp, &vp_state.mempools, link) {
-        const uint64_t its = mp->device != dev ? 0 : kept(mp) < idle ? kept(mp) : idle;
+        const uint64_t its = mp->device != dev ? 0 : kept(mp, false) < idle ? kept(mp, false) : idle;
         if (mp == of && !mp->is_default)
             return its;
-        rest |= mp->is_default && mp->device == dev && mp->told;
+        if (mp->is_default && mp->device == dev && mp->threshold_set && (of || mp->told))
+            rest = kept(mp, true);
         idle -= mp->is_default ? 0 : its;
         told += mp->is_default || of || !mp->told ? 0 : its;
     }
-    return told + (rest ? idle : 0);
+    return told + (rest < idle ? rest : idle);
 }
 
 static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
@@ -199,7 +197,7 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         /* Who has it kept and asks adds it to what is free, or takes it off: from now on it is not free, too. */
-        mp->told |= mp->threshold != 0;
+        mp->told |= mp->threshold_set;
         *(cuuint64_t *)value = reserved(mp);
         break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = mp->reserved_high; break;
@@ -255,13 +253,16 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
     struct vp_pool *device = vp_state.pools[mp->device];
     const struct vp_mempool *other;
     vp_parking_flush(device, VP_FLUSH_ALL);
-    uint64_t stays = vp_memory_awake(&device->mem) + (keep > mp->used ? keep - mp->used : 0);
-    vp_list_each(other, &vp_state.mempools, link)
-        stays += other != mp && other->device == mp->device ? kept(other) : 0;
-    vp_pressure_trim(device, stays < keep ? SIZE_MAX : stays);
     /* Whole handles go back: what is left of one beside live blocks is the pool's as before. */
-    keep = vp_align_up(keep > mp->had ? mp->had : keep > mp->used ? keep : mp->used, device->mem.granularity);
-    mp->had = keep < mp->had ? keep : mp->had;
+    const uint64_t whole = vp_align_up(keep > mp->had    ? mp->had
+                                       : keep > mp->used ? keep
+                                                         : mp->used,
+                                       device->mem.granularity);
+    uint64_t stays = vp_memory_awake(&device->mem) + (keep > whole ? keep : whole) - mp->used;
+    vp_list_each(other, &vp_state.mempools, link)
+        stays += other != mp && other->device == mp->device ? kept(other, false) : 0;
+    vp_pressure_trim(device, stays < keep ? SIZE_MAX : stays);
+    mp->had = whole < mp->had ? whole : mp->had;
     vp_leave();
     return CUDA_SUCCESS;
 }
@@ -303,11 +304,13 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
 static VP_LOCKED uint64_t idle_allowed(CUdevice dev) {
     uint64_t idle = 0;
     bool any = false;
-    const struct vp_mempool *mp;
+    struct vp_mempool *mp;
     vp_list_each(mp, &vp_state.mempools, link) {
         if (mp->device != dev || mp->dead || !mp->threshold_set)
             continue;
         uint64_t used = mp->used - vp_stream_caches_parked(&vp_state.pools[dev]->caches, mp);
+        if (mp->had > mp->threshold)
+            mp->had = mp->threshold > used ? mp->threshold : used;
         uint64_t its = mp->threshold > used ? mp->threshold - used : 0;
         idle = its > UINT64_MAX - idle ? UINT64_MAX : idle + its;
         any = true;

@@ -120,3 +120,30 @@ Test(mempool, trim_keeps_what_was_asked_for_beside_others) {
     cr_assert_eq(vp_sim_used_vmm(0), 20 * MiB);
     door_close();
 }
+
+/* What another pool may keep is idle all the same, and free. */
+Test(mempool, a_default_pool_that_is_to_keep_nothing_has_nothing_idle) {
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    const uint64_t keeps[] = {0, 3 * MiB, UINT64_MAX};
+    uint64_t all = UINT64_MAX;
+    CUmemoryPool own, usual;
+    CUdeviceptr a;
+    size_t unused, total;
+    door_open("capacity=64M,granularity=64K,lazy=0");
+    cu_ok(cuMemPoolCreate(&own, &props));
+    cr_assert(vp_api_pool_created(own, &props));
+    cu_ok(vp_api_pool_set_attribute(own, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    cu_ok(cuDeviceGetDefaultMemPool(&usual, 0));
+    for (size_t i = 0; i < sizeof keeps / sizeof *keeps; i++) {
+        uint64_t keep = keeps[i];
+        cu_ok(vp_api_pool_set_attribute(usual, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+        cu_ok(vp_api_alloc_async(&a, 8 * MiB, NULL, 0));
+        cu_ok(door_free_async(a, 0));
+        cu_ok(door_synchronize());
+        cr_assert_eq(reserved(usual), keep < 8 * MiB ? keep : 8 * MiB);
+        cu_ok(vp_api_mem_info(&unused, &total));
+        cr_assert_eq(unused + reserved(own) + reserved(usual), total);
+    }
+    door_close();
+}
