@@ -72,9 +72,10 @@ bool vp_giving_freed_some(struct vp_pool *pool) {
 size_t vp_giving_trim(struct vp_pool *pool, size_t keep) {
     struct vp_giving *g = &pool->giving;
     size_t given = vp_pool_trim(pool, keep);
+    const size_t held = pool->mem.stats.held_bytes, idle = vp_pool_idle(pool);
     pool->mem.stats.given_back += given;
-    g->asked = pool->mem.stats.held_bytes > keep && vp_pool_shrinkable(pool);
-    g->keep = keep;
+    g->left = held <= keep || !vp_pool_shrinkable(pool) ? 0 : held - keep < idle ? held - keep : idle;
+    g->until = 0;
     return given;
 }
 
@@ -82,8 +83,15 @@ void vp_giving_settle(struct vp_pool *pool) {
     struct vp_giving *g = &pool->giving;
     if (is_busy(pool))
         return;
-    if (g->asked)
-        vp_giving_trim(pool, g->keep);
+    if (g->left) {
+        const uint64_t until = g->until;
+        const size_t held = pool->mem.stats.held_bytes;
+        vp_giving_trim(pool, held > g->left ? held - g->left : 0);
+        g->until = until ? until : pool->mem.timelines->recorded;
+        /* What is idle by then was freed later: nobody has asked for that. */
+        if (until && !vp_timelines_waiting(pool->mem.timelines, until))
+            g->left = 0;
+    }
     if (!g->due || now_ns(pool) < g->not_before)
         return;
     if (is_much(pool))

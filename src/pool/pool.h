@@ -121,8 +121,9 @@ struct vp_giving {
     size_t freed;                /* bytes that cudaFree took since the last large allocation */
     size_t tried;                /* of these, below which another try is in vain */
     bool emptied;                /* and they emptied a cache */
-    size_t keep;                 /* what the last trim that was asked for was to leave */
-    bool due, asked;             /* at the next synchronise, by itself, and for that trim */
+    bool due;                    /* some is to go at the next synchronise, by itself */
+    size_t left;                 /* and so much that the last trim that was asked for had to leave to work */
+    uint64_t until;              /* which is over when these events are; 0: they are still to be recorded */
     uint64_t top_live, top_held; /* the most that was live, and what was held for it */
 };
 

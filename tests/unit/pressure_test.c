@@ -276,6 +276,39 @@ Test(pressure, what_a_trim_had_to_leave_goes_at_the_next_synchronise) {
     door_close();
 }
 
+/* Else each synchronise gives back what the next round needs, while others always have work queued. */
+static void goes_on_after_a_trim(bool for_good) {
+    unsigned long made = 0;
+    CUdeviceptr a, b;
+    door_open("capacity=256M,granularity=64K,lazy=90");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), busy = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 60; i++) {
+        a = door_take(8 * MiB, s);
+        b = door_take(4 * MiB, busy);
+        if (i == 10 && for_good)
+            vp_sim_hold(busy);
+        for (int k = 0; k < 20; k++)
+            cu_ok(cuMemsetD8Async(b, 1, 4 * MiB, busy));
+        cu_ok(door_free_async(b, busy));
+        cu_ok(door_free_async(a, s));
+        if (i == 10)
+            cu_ok(door_pool_trim(default_pool(0), 0));
+        cu_ok(door_stream_synchronize(s));
+        made = i == 20 ? vp_sim_calls("cuMemCreate") : made;
+    }
+    cr_assert_eq(vp_sim_calls("cuMemCreate"), made);
+    vp_sim_release(busy);
+    door_close();
+}
+
+Test(pressure, a_trim_is_over_with_the_work_that_it_left_memory_to) {
+    goes_on_after_a_trim(false);
+}
+
+Test(pressure, a_trim_is_over_though_that_work_is_not) {
+    goes_on_after_a_trim(true);
+}
+
 /* Each time natively, and here a dozen times in ten minutes. */
 Test(pressure, giving_back_is_regretted) {
     door_open(LARGE);
