@@ -7,7 +7,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime.h"
 
-#include <string.h>
 #include "adopt.h"
 #include "callers.h"
 #include "lookup.h"
@@ -77,9 +76,7 @@ static bool free_async(void *ptr, CUstream stream) {
  * it out of a destructor, and the process ends: after a kernel's error before anybody was told of that, after a capture
  * that failed for memory that never was. PyTorch's cache, which the program would have without us, asks nobody. */
 static cudaError_t failed_free(cudaError_t err, const void *address) {
-    const struct link_map *caller = vp_adopt_async ? vp_object_at(address) : NULL;
-    const char *name = caller ? basename(caller->l_name) : "";
-    if (!strstr(name, "c10_cuda") && !strstr(name, "libtorch"))
+    if (!vp_adopt_async || !vp_torch_holds(address))
         return err;
     cudaError_t (*forget)(void) = vp_caller_find(address, "cudaGetLastError", NULL, NULL, "libcudart");
     if (forget)

@@ -65,6 +65,8 @@ int vp_torch_learn(void);
 /* Once CUDA is in use, if PyTorch is to keep its cache: says so if it is there and cannot be heard, as with
  * RTLD_DEEPBIND. */
 void vp_torch_listen(void);
+/* Is that code of one of PyTorch's libraries? The dynamic linker is not waited for. */
+bool vp_torch_holds(const void *address);
 /* Does the process's PyTorch make its pools of memory and its captures by functions that we know? Else none can be
  * seen. */
 bool vp_torch_knows_pools(void);

@@ -141,6 +141,17 @@ void vp_torch_listen(void) {
                "past libvpool.so (docs/pytorch.md)");
 }
 
+static int holds(struct dl_phdr_info *info, size_t size, void *address) {
+    struct found found = {.file = ""};
+    const char *name = basename(info->dlpi_name);
+    return match(info, size, &found) && (uintptr_t)address - found.begin < found.end - found.begin &&
+           (strstr(name, "c10_cuda") || strstr(name, "libtorch"));
+}
+
+bool vp_torch_holds(const void *address) {
+    return dl_iterate_phdr(holds, (void *)address) != 0;
+}
+
 static bool has(unsigned symbol) {
     return vp_caller_find((const void *)atomic_load(&vp_torch_code.begin), names[symbol], vp_door_table.torch[symbol],
                           NULL, "libtorch_cuda.so") != NULL;

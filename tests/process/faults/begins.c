@@ -11,6 +11,8 @@ static void *allocate(void *unused) {
     printf("cudaMalloc %d\n", cudaMalloc(&block, 1 << 20));
     printf("cudaMemGetInfo %d\n", cudaMemGetInfo(&free_bytes, &total));
     printf("cudaFree %d\n", cudaFree(block));
+    printf("cudaFree once more %d\n", cudaFree(block));
+    printf("too much: %d\n", cudaMalloc(&block, (size_t)1 << 50));
     return NULL;
 }
 
