@@ -24,8 +24,8 @@ enum { PART = PART_NS / MAP_NS, MOVED_MOST = 700 };
 /* When the device had no more, it is not asked again for so many such calls. */
 enum { REST = 64 };
 
-/* Chunks looked at in a call for one to give back. */
-enum { TRIES = 1024 };
+/* Chunks looked at in a call for one to give back; and how often all are, in vain. */
+enum { TRIES = 1024, PASSES = 32 };
 
 /* How long others get between two parts, in the terms of vp_pool_config.pause: it sleeps for a moment then. */
 static const uint64_t GAP_NS = 2000000;
@@ -73,7 +73,7 @@ void vp_bound_spared(struct vp_pool *pool, size_t bytes, int err) {
         return;
     }
     pool->bound.excess += bytes;
-    pool->bound.tries = 0;
+    pool->bound.tries = pool->bound.passes = 0;
     pool->mem.stats.spared_bytes += bytes;
 }
 
@@ -81,8 +81,12 @@ static uint64_t return_ns(const struct vp_memory *mem) {
     return mem->stats.calls.unmap * UNMAP_NS + mem->stats.calls.release * RELEASE_NS;
 }
 
-void vp_bound_settle(struct vp_pool *pool) {
+void vp_bound_settle(struct vp_pool *pool, bool waited) {
     struct vp_memory *mem = &pool->mem;
+    if (pool->bound.passes && !waited)
+        return;
+    if (waited)
+        vp_fit_refresh(mem);
     pool->bound.excess = vp_lesser(pool->bound.excess, vp_slack_excess(pool));
     const uint64_t until = return_ns(mem) + RETURN_NS;
     for (unsigned i = 0; i < TRIES && pool->bound.excess && return_ns(mem) < until; i++) {
@@ -95,7 +99,10 @@ void vp_bound_settle(struct vp_pool *pool) {
             pool->bound.tries = 0;
             mem->stats.returned_bytes += size;
         } else if (++pool->bound.tries > mem->chunk_count) {
-            pool->bound.excess = 0; /* what was idle is in use by now */
+            if (++pool->bound.passes == PASSES)
+                pool->bound.excess = 0; /* what was idle is in use by now */
+            pool->bound.tries = 0;
+            return;
         }
     }
 }

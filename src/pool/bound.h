@@ -18,8 +18,10 @@
  * are short anyway. To be told of the outcome, 0 or an error. */
 size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want);
 void vp_bound_spared(struct vp_pool *pool, size_t bytes, int err);
-/* A call has built nothing: gives some of the excess back. */
-void vp_bound_settle(struct vp_pool *pool);
+/* A call has built nothing, or the program has `waited` for the device: gives some of the excess back. What frees have
+ * left in one piece is in use for as long as the last of these may be, and mostly there is one: where all was looked at
+ * in vain, only waits are worth another look. */
+void vp_bound_settle(struct vp_pool *pool, bool waited);
 
 /* Is the range to be built in parts? */
 bool vp_bound_parts(struct vp_pool *pool, struct vp_harvest *h, size_t want);

@@ -4,6 +4,7 @@
 
 #include "base/sort.h"
 #include "pool/bare/bare.h"
+#include "pool/bound.h"
 #include "pool/parking.h"
 
 /* Less than this is not worth the driver's calls: 32 MiB, and a fiftieth of what is alive. What is idle beside that is
@@ -83,6 +84,8 @@ void vp_giving_settle(struct vp_pool *pool) {
     struct vp_giving *g = &pool->giving;
     if (is_busy(pool))
         return;
+    if (pool->bound.excess)
+        vp_bound_settle(pool, true);
     if (g->left) {
         const uint64_t until = g->until;
         const size_t held = pool->mem.stats.held_bytes;

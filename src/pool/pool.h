@@ -106,10 +106,11 @@ struct vp_slack {
 
 /* How long a call may take: bound.h. */
 struct vp_bound {
-    size_t excess;  /* made anew so that a call need not take long, and yet to be given back */
-    size_t tries;   /* chunks looked at for that in vain, one after the other */
-    unsigned rest;  /* so many calls are not helped so: the device had no more */
-    bool under_way; /* a thread builds a range in parts, and may have let the lock go */
+    size_t excess;   /* made anew so that a call need not take long, and yet to be given back */
+    size_t tries;    /* chunks looked at for that in vain, one after the other */
+    unsigned passes; /* so often all were */
+    unsigned rest;   /* so many calls are not helped so: the device had no more */
+    bool under_way;  /* a thread builds a range in parts, and may have let the lock go */
 };
 
 /* When idle memory goes back by itself: giving.h. Times in nanoseconds. */

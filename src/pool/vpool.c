@@ -377,7 +377,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
         follow(pool, req, (*out)->addr);
     vp_slack_note(pool, req);
     if (__builtin_expect(pool->bound.excess, 0) && maps == pool->mem.stats.calls.map)
-        vp_bound_settle(pool);
+        vp_bound_settle(pool, false);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "fixture.h"
 
 #include "pool/bound.h"
+#include "pool/giving.h"
 #include "pool/learnt/ahead.h"
 #include "pool/throttle.h"
 #include "watch/snapshot.h"
@@ -95,6 +96,34 @@ Test(bound, what_would_take_too_long_is_made_anew_and_given_back_later) {
                   (size_t)held);
     fx_free(a, 0);
     fx_free(b, 0);
+    end();
+}
+
+/* Where work still used what is idle, calls look at it once; the rest is for the next time that the program waits. */
+Test(bound, what_work_still_used_goes_back_at_a_synchronise) {
+    open_pool(ROOM, false);
+    fx_busy(1);
+    for (int i = 0; i < 2 * CHUNKS; i += 2)
+        block[i] = fx_alloc(CHUNK, 1);
+    for (int i = 0; i < 2 * CHUNKS; i += 2)
+        fx_free(block[i], 1), block[i] = 0;
+    CUdeviceptr a = fx_alloc(MOVED * CHUNK, 1);
+    const uint64_t excess = fx.pool.bound.excess;
+    cr_assert_gt(excess, MOVED / 2 * CHUNK);
+    for (unsigned i = 0; i < 100; i++)
+        fx_free(fx_alloc(CHUNK, 1), 1);
+    vp_giving_settle(&fx.pool);
+    cr_assert(stats()->returned_bytes == 0 && vp_giving_is_due(&fx.pool));
+    fx_idle(1);
+    for (unsigned i = 0; i < 1000 && vp_giving_is_due(&fx.pool); i++) {
+        const uint64_t begin = vp_sim_cost_ns();
+        vp_giving_settle(&fx.pool);
+        cr_assert_leq(vp_sim_cost_ns() - begin, 5 * MS);
+    }
+    cr_assert(!vp_giving_is_due(&fx.pool));
+    cr_assert_gt(stats()->returned_bytes, excess / 10 * 9, "%llu of %llu", (unsigned long long)stats()->returned_bytes,
+                 (unsigned long long)excess);
+    fx_free(a, 1);
     end();
 }
 

@@ -145,6 +145,30 @@ static void sleeps_and_wakes(void) {
     CHECK(stats_of(0, &stats) == 0 && stats.held_bytes == 0 && stats.live_bytes == 0);
 }
 
+/* 1,000 idle chunks of 8 MiB, each beside a live block, and a request of all of them, which is made anew in part; the
+ * excess is of no use to anyone, and goes back while the program waits. */
+static void what_was_made_anew_goes_back(void) {
+    enum { CHUNKS = 1000, LIVE = 2 * CHUNKS };
+    static CUdeviceptr block[LIVE];
+    struct vpool_stats stats = {.size = sizeof(stats)};
+    CUstream stream;
+    CUdeviceptr large;
+
+    find();
+    start();
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < LIVE; i++)
+        CHECK_OK(cuMemAllocAsync(&block[i], 8 * MIB, stream));
+    for (int i = 0; i < LIVE; i += 2)
+        CHECK_OK(cuMemFreeAsync(block[i], stream));
+    CHECK_OK(cuMemAllocAsync(&large, (size_t)CHUNKS * 8 * MIB, stream));
+    CHECK(stats_of(0, &stats) == 0 && stats.held_bytes > (LIVE + CHUNKS / 2) * UINT64_C(8) * MIB);
+    for (int i = 0; i < 100; i++)
+        CHECK_OK(cuStreamSynchronize(stream));
+    CHECK(stats_of(0, &stats) == 0 && stats.held_bytes <= (LIVE + CHUNKS / 10) * UINT64_C(8) * MIB);
+    CHECK_OK(cuMemFreeAsync(large, stream));
+}
+
 static void *mark_often(void *name) {
     for (int i = 0; i < 500; i++)
         CHECK(mark(name) == 0);
@@ -173,4 +197,4 @@ static void marks(void) {
 }
 
 GUEST_MAIN(GUEST(is_not_there_without_the_library), GUEST(tells_errors), GUEST(tells_figures), GUEST(takes_snapshots),
-           GUEST(sleeps_and_wakes), GUEST(marks))
+           GUEST(what_was_made_anew_goes_back), GUEST(sleeps_and_wakes), GUEST(marks))
