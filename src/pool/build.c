@@ -4,6 +4,7 @@
 
 #include "pool/bound.h"
 #include "pool/fresh.h"
+#include "pool/learnt/ahead.h"
 #include "pool/slack.h"
 #include "pool/throttle.h"
 #include "pool/tight.h"
@@ -187,7 +188,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
     if (lags && vp_throttle_lag_due(pool, req, want))
         return -EAGAIN;
-    const bool created = lags || (want && vp_slack_room(pool, req, want));
+    const bool created = lags || (want && (vp_slack_room(pool, req, want) || vp_ahead_keeps_places(pool, req, want)));
     if (want && created && !lags && !h.exact && vp_slack_gathers(pool, req))
         vp_harvest_ends(pool, &h, want);
     if (want && !created) {

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "learnt_test.h"
 
-enum { HEAVY = 40 };
+enum { HEAVY = 40, TIMES = 48 };
 
 /* Weights; a block that goes, and a large one, which comes again and again. */
 static void begin(int stream, CUdeviceptr weights[HEAVY]) {
@@ -123,5 +123,44 @@ Test(displaced, nothing_is_made_beside_the_plan_beyond_the_limit) {
     cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, limited.limit);
     fx_idle(2);
     leave(weights, one);
+    close_with_plan();
+}
+
+/* Weights, and a block that comes and goes, and ends in a handle of a granule; then small ones, more than in the plan's
+ * run. */
+static void small_and_large(int small) {
+    for (int i = 0; i < HEAVY; i++)
+        take(40 * MiB);
+    for (int i = 0; i < TIMES; i++)
+        fx_free(take(206 * MiB), 1);
+    for (int i = 0; i < small; i++)
+        take(512 * KiB);
+}
+
+static void small_and_large_by_plan(int small, size_t limit) {
+    struct vp_pool_config limited = config;
+    limited.limit = limit;
+    fx_open_pool(LEDGER, &vp_policy_vpool, &limited);
+    cr_assert_eq(begin_with_plan(true), 0);
+    builds = true;
+    small_and_large(small);
+}
+
+/* A granule that they took would lack in the midst of a place. */
+Test(displaced, small_blocks_take_no_memory_from_the_places_of_large_ones) {
+    open_learning();
+    small_and_large(0);
+    fx_free(take(206 * MiB), 1);
+    save_plan();
+    fx_close();
+    small_and_large_by_plan(8, 0);
+    fx_free(take(206 * MiB), 1);
+    cr_assert_eq(fx.pool.ahead->served, HEAVY + TIMES + 1);
+    cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, fx.pool.ahead->plan.peak_held + 8 * 512 * KiB);
+    fx_close();
+    /* Where that is all there may be, they do. */
+    const size_t limit = (HEAVY * 40 + 206) * MiB;
+    small_and_large_by_plan(4, limit);
+    cr_assert_leq(fx.pool.mem.stats.peak_held_bytes, limit);
     close_with_plan();
 }

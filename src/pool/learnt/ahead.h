@@ -87,6 +87,9 @@ enum vp_ahead_step { VP_AHEAD_UNKNOWN, VP_AHEAD_IN_STEP, VP_AHEAD_OUT_OF_STEP };
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *ahead);
 /* Would a block of `size` bytes, the plan's request `number` - 1, stay, and may it have memory beside the plan? */
 bool vp_ahead_keeps_apart(const struct vp_ahead *ahead, uint32_t number, size_t size);
+/* Is so much to be made for a small request? What it took from a place would lack there, and that block lie where
+ * others are to come. */
+bool vp_ahead_keeps_places(const struct vp_pool *pool, const struct vp_request *req, size_t fresh);
 /* Just that, of late? */
 bool vp_ahead_is_exact(const struct vp_ahead *ahead);
 

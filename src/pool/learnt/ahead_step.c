@@ -39,6 +39,12 @@ bool vp_ahead_keeps_apart(const struct vp_ahead *p, uint32_t number, size_t size
     return true;
 }
 
+bool vp_ahead_keeps_places(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
+    const struct vp_ahead *p = pool->ahead;
+    return p && req->zone == VP_ZONE_SMALL && !req->pressed && vp_ahead_in_step(p) == VP_AHEAD_IN_STEP &&
+           !is_beside(p, fresh);
+}
+
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *p) {
     const uint64_t strangers = p->requests - p->found;
     if (makes_beside(p) && !(p->requests >= LAST && vp_ahead_is_exact(p)))
