@@ -4,6 +4,7 @@
 
 #include "pool/bare/bare.h"
 #include "pool/fresh.h"
+#include "pool/learnt/ahead.h"
 #include "pool/place.h"
 #include "pool/slack.h"
 
@@ -18,8 +19,9 @@ enum { BOUND_NS = 4200000, PART_NS = 3600000, RETURN_NS = 4000000 };
 
 /* So many handles are moved at once, then. In a program that roams what would take longer is made anew. Others come to
  * rest: they move them once, and where all did so at 5 ms, some held up to 1.23 times what was alive. There memory is
- * made anew only from some more handles on, at 17 ms; between, a range is built in parts. */
-enum { PART = PART_NS / MAP_NS, MOVED_MOST = 700 };
+ * made anew only from some more handles on, at 17 ms; between, a range is built in parts. A plan saves many times as
+ * much, and has small handles for blocks of other sizes. */
+enum { PART = PART_NS / MAP_NS, MOVED_MOST = 700, MOVED_BY_PLAN = 1100 };
 
 /* When the device had no more, it is not asked again for so many such calls. */
 enum { REST = 64 };
@@ -44,7 +46,8 @@ static uint64_t whole_ns(const struct vp_pool *pool, const struct vp_harvest *h,
 }
 
 size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
-    if (h->req->pressed || (vp_slack_roams(pool) ? whole_ns(pool, h, want) <= BOUND_NS : h->chosen <= MOVED_MOST))
+    const size_t most = pool->ahead && pool->ahead->kin ? MOVED_BY_PLAN : MOVED_MOST;
+    if (h->req->pressed || (vp_slack_roams(pool) ? whole_ns(pool, h, want) <= BOUND_NS : h->chosen <= most))
         return 0;
     if (!vp_fresh_may_be_few(pool))
         return 0;

@@ -135,6 +135,18 @@ Test(bound, a_few_hundred_are_moved) {
     end();
 }
 
+/* Its plan made small handles, and saved more than that. */
+Test(bound, by_a_plan_of_its_own_some_more_are_moved) {
+    static struct vp_ahead plan = {.kin = true, .ended = true};
+    open_pool(ROOM, false);
+    fx.pool.ahead = &plan;
+    CUdeviceptr a = fx_alloc(MOVED * CHUNK, 0);
+    cr_assert_eq(stats()->spared_bytes, 0);
+    fx_free(a, 0);
+    fx.pool.ahead = NULL;
+    end();
+}
+
 /* Its sizes never come again, and so it would pay for that each time. */
 Test(bound, in_a_program_that_roams_a_few_hundred_take_too_long) {
     open_pool(ROOM, false);

@@ -98,6 +98,31 @@ Test(drawn, its_handles_are_small) {
     unlink(path);
 }
 
+/* What the next run moves for a block of a tenth more is moved still, and not made anew. */
+Test(drawn, no_block_lies_in_more_than_some_hundred_handles) {
+    enum { MANY = 1200, MOST = 1000 };
+    static const size_t HUGE_BLOCK = 9 * GiB;
+    const struct vp_pool_config wide = {.handle = 256 * MiB, .va = 256 * GiB};
+    CUdeviceptr block[MANY];
+    struct vp_learnt learnt;
+    unsigned handles = 0;
+    fx_open_pool("backing=ledger,capacity=64G,lazy=0", &vp_policy_vpool, &wide);
+    fx.pool.learn = vp_learn_create();
+    fx_free(take(HUGE_BLOCK), 1);
+    for (int i = 0; i < MANY; i++)
+        block[i] = take(7 * MiB);
+    for (int i = 0; i < MANY; i++)
+        fx_free(block[i], 1);
+    save_plan();
+    fx_close();
+    load(&learnt);
+    for (size_t i = 0; i < learnt.device[0].run_count; i++)
+        handles += learnt.device[0].runs[i].count;
+    cr_assert_leq(handles, MOST, "%u", handles);
+    vp_learnt_finish(&learnt);
+    unlink(path);
+}
+
 /* ---- it begins as the plan's did ---- */
 
 enum { WEIGHTS = 80, STATES = 8 };

@@ -71,14 +71,17 @@ struct summing {
     uint32_t *hash; /* slots by size and offset, plus 1 */
     size_t g;       /* granularity */
     uint64_t small; /* bytes of small chunks seen */
+    uint64_t block; /* bytes of the largest that comes and goes */
 };
 
 enum { HASH = 2 * VP_LEARNT_SLOTS };
 
 /* Handles where blocks come and go are as large as the pool's own, or a small share of all, so that there are not too
  * many: the next run may draw other sizes, and a block that ends within a handle pins the rest of it. Where no block is
- * smaller than some times as much they are larger, up to a share of all so that there are few. */
-enum { FINE_SHARE = 4096, HANDLE_SHARE = 128, BLOCK_SHARE = 16, HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20 };
+ * smaller than some times as much they are larger, up to a share of all so that there are few. No block is
+ * to lie in more than some hundreds: what one of a tenth more would move would be made anew (bound.h). */
+enum { FINE_SHARE = 4096, FINE_BLOCK = 1000, HANDLE_SHARE = 128, BLOCK_SHARE = 16 };
+enum { HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20 };
 
 static void mark_cells(struct summing *s) {
     for (size_t c = 0; c < s->cell_count; c++)
@@ -94,6 +97,7 @@ static void mark_cells(struct summing *s) {
             if (end - first < s->cells[c].least)
                 s->cells[c].least = (uint32_t)(end - first);
         }
+        s->block = vp_greater(s->block, vp_learn_stays(item, s->learn->count) ? 0 : item->size);
         s->cells[first].cut |= item->alone;
         if (end < s->cell_count)
             s->cells[end].cut |= item->alone;
@@ -125,16 +129,17 @@ static void add_run(struct summing *s, uint8_t zone, uint64_t offset, uint64_t s
         out->runs[out->run_count++] = (struct vp_learnt_run){offset, size, 1, need, zone};
 }
 
-static size_t share_of_all(const struct summing *s, size_t share) {
+static size_t handle_of(size_t share) {
     size_t size = HANDLE_LEAST;
-    while (size < HANDLE_MOST && size < s->cell_count * s->g / share)
+    while (size < HANDLE_MOST && size < share)
         size *= 2;
     return size;
 }
 
 static void cut_into_handles(struct summing *s) {
-    const size_t largest = s->pool->config.handle;
-    const size_t most = share_of_all(s, HANDLE_SHARE), fine = share_of_all(s, FINE_SHARE);
+    const size_t largest = s->pool->config.handle, all = s->cell_count * s->g;
+    const size_t most = handle_of(all / HANDLE_SHARE),
+                 fine = handle_of(vp_greater(all / FINE_SHARE, s->block / FINE_BLOCK));
     for (size_t c = 0, n; c < s->cell_count; c += n) {
         const struct cell *first = &s->cells[c];
         const size_t room = (first->owner || most > largest ? largest : most) / s->g;
