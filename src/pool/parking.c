@@ -66,7 +66,8 @@ static bool is_planned(const struct vp_pool *pool, const struct vp_region *block
     const struct vp_space *space = vp_space_of(&pool->mem, block->addr);
     if (!space || space->zone != VP_ZONE_LARGE)
         return false;
-    if (p && p->requests < p->plan.request_count && vp_ahead_in_step(p) != VP_AHEAD_OUT_OF_STEP)
+    if (p && p->requests - p->begun <= p->plan.request_count && p->requests < VP_LEARNT_REQUESTS &&
+        vp_ahead_in_step(p) != VP_AHEAD_OUT_OF_STEP)
         return true;
     if (!pool->learn || pool->learn->count == VP_LEARNT_REQUESTS)
         return false;

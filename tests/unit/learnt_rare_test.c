@@ -102,3 +102,70 @@ Test(learnt, a_thread_is_not_cancelled_while_it_makes_what_the_plan_has) {
     fx.drv.cuMemCreate = real_create;
     close_with_plan();
 }
+
+/* Weights, and steps in which blocks come and go; at the end nothing is alive. */
+enum { FIRST = 12, EACH = 6 };
+
+static void try_once(int steps) {
+    CUdeviceptr weights[FIRST];
+    for (int i = 0; i < FIRST; i++) {
+        fx_free(take(40 * MiB), 1);
+        weights[i] = take(40 * MiB);
+    }
+    for (int step = 0; step < steps; step++)
+        for (size_t i = 0; i < EACH; i++)
+            fx_free(take((60 + i % 3 * 20) * MiB), 1);
+    for (int i = 0; i < FIRST; i++)
+        fx_free(weights[i], 1);
+}
+
+/* As where trials are made one after the other in one process, some of them cut short. */
+Test(learnt, a_program_that_begins_again_has_its_places_from_the_first_request_on) {
+    static const int trials[] = {20, 20, 3, 20};
+    unsigned requests = 0;
+    open_learning();
+    try_once(20);
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    builds = true;
+    for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
+        try_once(trials[i]);
+        requests += 2 * FIRST + EACH * (unsigned)trials[i];
+        cr_assert_eq(fx.pool.ahead->requests, requests, "no cache has served any");
+        cr_assert_eq(fx.pool.ahead->served, requests, "trial %zu: %lu of %u", i, fx.pool.ahead->served, requests);
+    }
+    close_with_plan();
+}
+
+/* A program in which nothing stays is always at its beginning. */
+Test(learnt, who_begins_again_and_again_is_served_by_caches_at_last) {
+    open_learning();
+    for (int i = 0; i < 2 * VP_AHEAD_GRAM; i++)
+        fx_free(fx_alloc(8 * MiB, 1), 1);
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    build_all();
+    for (int i = 0; i < 2 * VP_LEARNT_REQUESTS; i++)
+        fx_free(fx_alloc(8 * MiB, 1), 1);
+    cr_assert_leq(fx.pool.ahead->requests, VP_LEARNT_REQUESTS + 1);
+    close_with_plan();
+}
+
+/* A plan of handles alone, as of a run whose places were no better than what it found by itself. */
+Test(learnt, a_plan_without_requests_has_no_first_one) {
+    static struct vp_learnt_run run = {0, 8 * 1048576, 4, 0, VP_ZONE_LARGE};
+    struct vp_learnt learnt = {.device_count = 1};
+    learnt.device[0] = (struct vp_learnt_device){
+        .granularity = 2 * MiB, .peak_live = 32 * MiB, .peak_held = 32 * MiB, .runs = &run, .run_count = 1};
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(vp_ahead_start(&fx.pool, &learnt, true), 0);
+    for (size_t i = 0; i < VP_AHEAD_GRAM; i++)
+        fx_free(fx_alloc((8 + i) * MiB, 1), 1);
+    cr_assert_eq(fx.pool.ahead->requests, VP_AHEAD_GRAM);
+    cr_assert_eq(fx.pool.ahead->found, 0);
+    fx_close();
+}

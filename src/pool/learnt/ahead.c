@@ -11,6 +11,9 @@
  * have. */
 enum { LAG = VP_AHEAD_LOOK / 2 };
 
+/* So little is alive where a program begins again what it did. */
+enum { AGAIN_SHARE = 64 };
+
 /* ---- opened and closed ---- */
 
 static uint64_t gram_hash(const uint64_t *sizes, uint64_t last) {
@@ -140,11 +143,14 @@ static bool is_of(const struct vp_ahead *p, size_t number, const struct vp_reque
     return slot->size == req->size && slot->alone == req->alone;
 }
 
-/* By its last eight sizes, anywhere. */
+/* By its last eight sizes, anywhere; or it has freed nearly all, and begins again. */
 static uint32_t look_everywhere(const struct vp_ahead *p, const struct vp_request *req) {
     uint64_t sizes[VP_AHEAD_GRAM];
     if (p->requests + 1 < VP_AHEAD_GRAM)
         return 0;
+    if (p->plan.request_count && is_of(p, 0, req) &&
+        p->pool->mem.stats.live_bytes <= p->plan.peak_live / AGAIN_SHARE + req->size)
+        return 1;
     for (int i = 0; i < VP_AHEAD_GRAM; i++)
         sizes[i] = p->sizes[i];
     sizes[p->requests % VP_AHEAD_GRAM] = req->size;
@@ -249,6 +255,7 @@ void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdevic
     if (!number)
         return;
     const uint32_t slot = p->plan.requests[number - 1];
+    p->begun = number == 1 ? p->requests - 1 : p->begun;
     p->found++;
     go_on(p, number - 1);
     if (addr != p->base[VP_ZONE_LARGE] + p->plan.slots[slot].offset)

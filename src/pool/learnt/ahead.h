@@ -41,6 +41,7 @@ struct vp_ahead {
     uint64_t taken;                /* bit i: request at + i has come already */
     uint64_t history;              /* bit 0: the last request had its place; bit 1: the one before; and so on */
     uint64_t requests;             /* of the large zone so far */
+    uint64_t begun;                /* before it began the plan anew, or for the first time */
     uint64_t found;                /* that the plan knew */
     uint64_t served;               /* that had their places */
     uint64_t lacking;              /* whose handles were not there in time */
