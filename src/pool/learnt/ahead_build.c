@@ -49,11 +49,12 @@ static size_t live_bytes(const struct vp_pool *pool) {
 enum { LAST_SHARE = 8 };
 
 static bool is_due(const struct vp_ahead *p, const struct vp_learnt_run *run) {
-    return run->need < p->next_request + VP_AHEAD_LOOK && vp_ahead_is_exact(p);
+    return run->zone != VP_ZONE_BARE && run->need < p->next_request + VP_AHEAD_LOOK && vp_ahead_is_exact(p);
 }
 
-/* Bytes that may be held by now, for what is due or for the rest. */
-static size_t allowed(const struct vp_ahead *p, bool due) {
+/* Bytes that may be held by now, for these. */
+static size_t allowed(const struct vp_ahead *p, const struct vp_learnt_run *run) {
+    const bool due = is_due(p, run);
     const struct vp_pool *pool = p->pool;
     const size_t peak = p->plan.peak_held, live = live_bytes(pool);
     size_t first = peak / (p->trusted ? FIRST_SHARE : FIRST_SHARE_NAMED);
@@ -61,9 +62,9 @@ static size_t allowed(const struct vp_ahead *p, bool due) {
         first = p->trusted ? FIRST_LEAST : FIRST_MOST_NAMED;
     const enum vp_ahead_step step = vp_ahead_in_step(p);
     size_t most = 0, end = due ? peak : p->most - p->most / LAST_SHARE;
-    /* Of a cache on bare segments no requests are seen. */
+    /* Of a cache on bare segments no requests are seen, and it has no use for what is made elsewhere. */
     if (step == VP_AHEAD_UNKNOWN)
-        most = first + (pool->bare ? 2 * live : 0);
+        most = first + (run->zone == VP_ZONE_BARE ? 2 * live : 0);
     else if (step == VP_AHEAD_IN_STEP || p->kin)
         most = 2 * live + (first > FIRST_LEAST ? first : FIRST_LEAST);
     if ((due || !p->kin) && end > bound(p, 0))
@@ -196,15 +197,14 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
         const struct vp_learnt_run *run = &p->plan.runs[i];
         if (p->built[i] == run->count || !base_of(p, run))
             continue;
-        const size_t may = allowed(p, is_due(p, run)), most = may > held ? may - held : 0;
-        while (p->built[i] < run->count) {
-            if (most < run->size)
-                return false;
+        const size_t may = allowed(p, run), most = may > held ? may - held : 0;
+        while (p->built[i] < run->count && most >= run->size)
             if (choose(p, i, most < BATCH ? most : BATCH < run->size ? run->size : BATCH, batch)) {
                 batch->context = hold_context(mem);
                 return true;
             }
-        }
+        if (p->built[i] < run->count && !p->pool->bare)
+            return false;
     }
     return false;
 }
