@@ -421,7 +421,7 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
         return err;
     }
     vp_second_begin(&run.second, o->command, policy == &vp_policy_vpool || policy == &vp_policy_bare ? o->learnt : NULL,
-                    &run.pool, &d->table, d->cost_ns);
+                    trace->devices[0], &run.pool, &d->table, d->cost_ns);
     err = open_run(&run);
     if (!err)
         err = drive(&run);

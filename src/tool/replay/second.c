@@ -86,21 +86,19 @@ static void read_plan(struct vp_second *s, const char *command) {
     struct vp_learnt learnt;
     char why[256];
     int err = vp_learnt_load(s->path, &learnt, why, sizeof why);
-    if (err == -ENOENT)
-        return;
+    /* The device of the trace is device 0 here. */
+    for (unsigned i = 0; !err && i < learnt.device_count; i++)
+        learnt.device[i].device = learnt.device[i].device != s->device;
     if (!err && (err = vp_ahead_start(s->pool, &learnt, false)))
-        snprintf(why, sizeof why, "%s",
-                 err == -ENOENT   ? "it has no such device"
-                 : err == -EINVAL ? "it does not suit the device"
-                                  : strerror(-err));
-    if (err)
+        snprintf(why, sizeof why, "%s", err == -EINVAL ? "it does not suit the device" : strerror(-err));
+    if (err && err != -ENOENT)
         fprintf(stderr, "vpool %s: VPOOL_PLAN: %s: %s; it is not used\n", command, s->path, why);
     s->used = !err;
 }
 
-void vp_second_begin(struct vp_second *s, const char *command, const char *path, struct vp_pool *pool,
+void vp_second_begin(struct vp_second *s, const char *command, const char *path, unsigned device, struct vp_pool *pool,
                      const struct vp_driver *drv, unsigned long long (*cost_ns)(void)) {
-    *s = (struct vp_second){.path = path, .pool = pool, .drv = drv, .cost_ns = cost_ns};
+    *s = (struct vp_second){.path = path, .device = device, .pool = pool, .drv = drv, .cost_ns = cost_ns};
     if (!path)
         return;
     running = s;
@@ -123,20 +121,33 @@ uint64_t vp_second_program_ns(const struct vp_second *s, uint64_t driver_ns) {
     return s->cost_ns ? driver_ns - s->background_ns + s->waited_ns : driver_ns;
 }
 
+/* What the file has of the trace's other devices, each of which is replayed by itself. */
+static void keep_others(const struct vp_second *s, struct vp_learnt *learnt, struct vp_learnt *before) {
+    char why[256];
+    if (vp_learnt_load(s->path, before, why, sizeof why) || strcmp(before->program, learnt->program) != 0)
+        return;
+    for (unsigned i = 0; i < before->device_count && learnt->device_count < VP_LEARNT_DEVICES; i++)
+        if (before->device[i].device != s->device)
+            learnt->device[learnt->device_count++] = before->device[i];
+}
+
 static void write_plan(struct vp_second *s, const char *command, const char *program) {
-    struct vp_learnt learnt = {0};
+    struct vp_learnt learnt = {0}, before = {0};
     void *mem = NULL;
     size_t bytes = 0;
     int err = vp_learn_sum_up(s->pool, vp_clock_ns() + VP_LEARN_NS, &learnt.device[0], &mem, &bytes);
     if (err == -ENODATA)
         return;
     learnt.device_count = 1;
+    learnt.device[0].device = s->device;
     learnt.device[0].driver = CUDA_VERSION;
     snprintf(learnt.made, sizeof learnt.made, "%s", VP_VERSION);
     snprintf(learnt.program, sizeof learnt.program, "%.*s", (int)sizeof learnt.program - 1, program);
     snprintf(learnt.device[0].name, sizeof learnt.device[0].name, "replay");
+    keep_others(s, &learnt, &before);
     if (!err)
         err = vp_learnt_save(s->path, &learnt);
+    vp_learnt_finish(&before);
     if (mem)
         munmap(mem, bytes);
     if (err)

@@ -10,6 +10,7 @@
  * waits for a batch that has its place. */
 struct vp_second {
     const char *path; /* NULL: no plan */
+    unsigned device;  /* of the trace */
     struct vp_pool *pool;
     const struct vp_driver *drv;
     unsigned long long (*cost_ns)(void); /* modelled; NULL on a GPU: the builder is as far as it may be, always */
@@ -34,7 +35,7 @@ struct vp_second_figures {
 const char *vp_second_path(const char *command);
 
 /* Begins, in a pool that was just opened: reads the plan if it is there, and has the pool learn. */
-void vp_second_begin(struct vp_second *s, const char *command, const char *path, struct vp_pool *pool,
+void vp_second_begin(struct vp_second *s, const char *command, const char *path, unsigned device, struct vp_pool *pool,
                      const struct vp_driver *drv, unsigned long long (*cost_ns)(void));
 /* An event of the trace is next, so many microseconds after the first; `round`: another repetition begins. */
 void vp_second_before(struct vp_second *s, uint64_t us, bool round);

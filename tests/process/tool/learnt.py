@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`vpool plan show` and `forget`, and what `vpool doctor` says of plans: of files written here. Reports in TAP.
+"""`vpool plan show` and `forget`, what `vpool doctor` says of plans, and those of a replay: of files written here. Reports in TAP.
 
 usage: learnt.py VPOOL
 """
@@ -230,7 +230,23 @@ def the_doctor_tells_how_far_a_programs_plan_fitted():
     clear()
 
 
+def a_replay_has_a_plan_for_each_device_of_its_trace():
+    sizes = {0: 8 * MIB, 3: 20 * MIB}
+    trace, plan = os.path.join(CACHE.name, "two.csv"), os.path.join(CACHE.name, "two.learnt")
+    with open(trace, "w") as out:
+        out.write("op,id,size,stream,us\n")
+        out.writelines(f"a,{device << 48 | i},{size + i * MIB},{device},{i}\n" for i in range(20) for device, size in sizes.items())
+    for _ in range(2):
+        done = vpool("replay", "--json", trace, VPOOL_PLAN=plan)
+        assert not done.returncode and not done.stderr, done
+    for result in json.loads(done.stdout):
+        learnt = result["learnt"]
+        assert learnt["used"] and learnt["placed"] == learnt["requests"] == 20, result
+    with open(plan) as file:
+        assert sorted(line.split(",")[1] for line in file if line.startswith("device,")) == ["0", "3"]
+
+
 tap.run([where_there_are_none_it_says_so, a_row_for_each_device, all_of_one, what_is_wrong_with_one_is_said,
          a_folder_that_cannot_be_read_is_not_empty, forgetting_removes_plans_alone,
          wrong_usage_gets_one_line, the_doctor_tells_of_plans, the_doctor_looks_at_a_named_one,
-         the_doctor_tells_how_far_a_programs_plan_fitted])
+         the_doctor_tells_how_far_a_programs_plan_fitted, a_replay_has_a_plan_for_each_device_of_its_trace])
