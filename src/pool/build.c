@@ -209,6 +209,8 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     const size_t spared = want && !created ? vp_bound_spare(pool, &h, want) : 0;
     if (want)
         err = assemble(pool, &h, want, site.map, &built);
+    if (!err && pool->ahead && req->zone == VP_ZONE_SMALL)
+        pool->ahead->small += want;
     if (spared)
         vp_bound_spared(pool, spared, err);
     if (spared && err == -ENOMEM) /* it is not tried again so soon */

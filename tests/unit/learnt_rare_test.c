@@ -169,3 +169,23 @@ Test(learnt, a_plan_without_requests_has_no_first_one) {
     cr_assert_eq(fx.pool.ahead->found, 0);
     fx_close();
 }
+
+static void small_then_large(void) {
+    for (int i = 0; i < 40; i++)
+        take(512 * KiB);
+    build_all();
+    take(640 * MiB);
+}
+
+/* At its start a program is faster than the builder of its plan. */
+Test(learnt, what_is_there_for_small_blocks_is_not_made_again) {
+    open_learning();
+    small_then_large();
+    save_plan();
+    fx_close();
+    fx_open_pool(LEDGER, &vp_policy_vpool, &config);
+    cr_assert_eq(begin_with_plan(true), 0);
+    small_then_large();
+    cr_assert_leq(fx.pool.mem.stats.held_bytes, fx.pool.ahead->plan.peak_held);
+    close_with_plan();
+}

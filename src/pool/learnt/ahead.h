@@ -51,6 +51,7 @@ struct vp_ahead {
     /* ---- the builder ---- */
     uint32_t *built;               /* of each run: handles made, or passed by */
     size_t next;                   /* the first run with some to make */
+    size_t small;                  /* bytes that the program was faster to make for small blocks */
     unsigned held_back;            /* by so many that lack memory, or want none to be made: nothing is begun */
     bool under_way;                /* the builder has some in its hands */
     CUdeviceptr way, way_end;      /* and where */

@@ -141,6 +141,11 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     size_t count = run->count - p->built[i];
     if (!base || !count || most < run->size)
         return false;
+    if (run->zone == VP_ZONE_SMALL && p->small >= run->size) {
+        p->small -= run->size;
+        p->built[i]++;
+        return false;
+    }
     const unsigned each = how_wide(p, run, count, most), parts = how_many_parts(p, run);
     const size_t size = run->size * each;
     count = vp_lesser(count / each, vp_lesser(most / size, VP_AHEAD_BATCH / parts));

@@ -41,8 +41,8 @@ bool vp_ahead_keeps_apart(const struct vp_ahead *p, uint32_t number, size_t size
 
 bool vp_ahead_keeps_places(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     const struct vp_ahead *p = pool->ahead;
-    return p && req->zone == VP_ZONE_SMALL && !req->pressed && vp_ahead_in_step(p) == VP_AHEAD_IN_STEP &&
-           !is_beside(p, fresh);
+    return p && req->zone == VP_ZONE_SMALL && !req->pressed && !vp_pool_is_small(pool) &&
+           vp_ahead_in_step(p) == VP_AHEAD_IN_STEP && !is_beside(p, fresh);
 }
 
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *p) {
