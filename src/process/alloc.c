@@ -91,7 +91,8 @@ static inline __attribute__((always_inline)) VP_LOCKED CUresult answer(struct vp
     if (!err) {
         *out = r->addr;
         vp_record('a', pool->mem.device, r->serial, r->asked, req->timeline ? req->timeline->number : 0);
-        vp_pressure_remember(pool->bound.excess != 0);
+        if (__builtin_expect(pool->bound.excess != 0, false))
+            vp_pressure_remember(true);
     }
     return vp_result(err, pool, req->context);
 }
