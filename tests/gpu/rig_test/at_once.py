@@ -49,4 +49,12 @@ def one_that_hangs_or_fails_costs_the_others_nothing():
     assert rows[3].skipped == "NOT BUILT"
 
 
-tap.run([rows_of_one_word_run_at_once, others_run_one_by_one, one_that_hangs_or_fails_costs_the_others_nothing])
+def nothing_of_an_earlier_check_is_a_rows():
+    (OUT / "run-1.stats.1").write_text('{"devices": [{"peak_held_bytes": 5}]}')
+    rows = [Row("bare", say(1))]
+    run(rows)
+    assert not rows[0].runs[0].stats, rows[0].runs[0].stats
+
+
+tap.run([rows_of_one_word_run_at_once, others_run_one_by_one, one_that_hangs_or_fails_costs_the_others_nothing,
+         nothing_of_an_earlier_check_is_a_rows])
