@@ -168,6 +168,13 @@ void vp_adopt_torch(void) {
         adopt(TORCH, OTHERS);
 }
 
+void vp_adopt_changed(void) {
+    const char *value = vp_adopt_async ? libc.getenv(settings[TORCH].variable) : NULL;
+    vp_adopt_async = false;
+    if (value && strcmp(value, settings[TORCH].value) == 0)
+        libc.unsetenv(settings[TORCH].variable);
+}
+
 void vp_adopt_report(void) {
     for (size_t i = 0; i < SETTINGS; i++) {
         const struct setting *setting = &settings[i];

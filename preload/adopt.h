@@ -18,6 +18,10 @@ void vp_adopt(void);
 /* Sets PyTorch's after all, if it is unset: it is about to be read, and turns out to be needed. */
 void vp_adopt_torch(void);
 
+/* PyTorch's allocator is being changed for the program's own. PyTorch has not parsed its variable yet, and would refuse
+ * a backend there that is not in use: ours goes. */
+void vp_adopt_changed(void);
+
 /* Says which values of the user's were kept although they keep a framework's memory from us. For a process
  * that uses CUDA, once. */
 void vp_adopt_report(void);

@@ -440,8 +440,8 @@
 #define VP_DOORS_TORCH_TOLD(X) \
     X(VP_TORCH_CURRENT) X(VP_TORCH_STREAM) X(VP_TORCH_ROUND_CUDA) X(VP_TORCH_ROUND) X(VP_TORCH_REPORT)
 
-/* X(index, symbol): 0: an allocation was refused; 1, 2: the environment is read; 3 to 8: something fails; all others: pools
- * of memory are in use. */
+/* X(index, symbol): 0: an allocation was refused; 1, 2: the environment is read; 3 to 8: something fails; 9: its
+ * allocator is changed for the program's; all others: pools of memory are in use. */
 #define VP_DOORS_TORCH_PASSED(X) \
     X(0, _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE) \
     X(1, _ZN3c105utils7get_envEPKc) \
@@ -452,13 +452,14 @@
     X(6, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_S2_) \
     X(7, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
     X(8, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKSs) \
-    X(9, _ZN2at4cuda17graph_pool_handleEv) \
-    X(10, _ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode) \
-    X(11, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEb) \
-    X(12, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbb) \
-    X(13, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbbb) \
-    X(14, _ZN2at4cuda7MemPoolC1EPN3c104cuda20CUDACachingAllocator13CUDAAllocatorEbbb) \
-    X(15, _ZN2at4cuda7MemPoolC1ESt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEEbbb)
+    X(9, _ZN5torch4cuda22CUDAPluggableAllocator22changeCurrentAllocatorERKSt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEE) \
+    X(10, _ZN2at4cuda17graph_pool_handleEv) \
+    X(11, _ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode) \
+    X(12, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEb) \
+    X(13, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbb) \
+    X(14, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbbb) \
+    X(15, _ZN2at4cuda7MemPoolC1EPN3c104cuda20CUDACachingAllocator13CUDAAllocatorEbbb) \
+    X(16, _ZN2at4cuda7MemPoolC1ESt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEEbbb)
 
 /* X(symbol): libc's own: dlsym.S. */
 #define VP_DOORS_LIBC(X) \

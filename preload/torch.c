@@ -366,10 +366,12 @@ void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *addr
         vp_bare_lapsed();
     } else if (index == VP_TORCH_GET_ENV || index == VP_TORCH_GET_ENV_CXX11)
         environment((const char *)registers[FIRST]);
-    else if (index == VP_TORCH_FAILS || (index >= VP_TORCH_ASSERTS && index < VP_TORCH_POOLS))
+    else if (index == VP_TORCH_FAILS || (index >= VP_TORCH_ASSERTS && index < VP_TORCH_CHANGES))
         vp_adopt_refused((const char *)registers[TEXT]);
     else if (index == VP_TORCH_FAILS_STRING || index == VP_TORCH_FAILS_OLD_STRING)
         vp_adopt_refused(*(const char *const *)registers[TEXT]); /* each kind begins with where its bytes are */
+    else if (index == VP_TORCH_CHANGES)
+        vp_adopt_changed();
     else
         atomic_store(&vp_bare_pools, true);
     return vp_torch_real_of(index, address);

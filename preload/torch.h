@@ -33,8 +33,9 @@ enum {
     VP_TORCH_FAILS_STRING = 4, /* of C++11 */
     VP_TORCH_FAILS_OLD_STRING = 5,
     VP_TORCH_ASSERTS = 6, /* three */
-    VP_TORCH_POOLS = 9,
-    VP_TORCH_CAPTURES = 10
+    VP_TORCH_CHANGES = 9,
+    VP_TORCH_POOLS = 10,
+    VP_TORCH_CAPTURES = 11
 };
 
 /* ---- torch_find.c ---- */

@@ -133,6 +133,9 @@ API std::shared_ptr<Checkpoint> getCheckpointState(DeviceIndex device, MempoolId
 API void setCheckpointPoolState(DeviceIndex device, std::shared_ptr<Checkpoint> state);
 /* Which backend the environment has chosen. */
 API const std::string &backend();
+/* The name of the allocator in use; what the environment says, once more, and whether that agrees with it. */
+extern API const char *in_use;
+API bool parse();
 /* What the other one refuses, with a text that is given, and with one that is put together. */
 API void snapshot();
 /* Its memory; and whether a free of it would throw, out of a destructor. */
@@ -187,3 +190,11 @@ class API MemPool {
 
 } // namespace cuda
 } // namespace at
+
+namespace torch {
+namespace cuda {
+namespace CUDAPluggableAllocator {
+API void changeCurrentAllocator(const std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> &allocator);
+}
+} // namespace cuda
+} // namespace torch

@@ -99,6 +99,12 @@ def what_the_other_backend_refuses_has_a_word():
         assert not said, (choice, said)
 
 
+def an_allocator_of_the_programs_meets_no_backend_of_ours():
+    for choice in "auto", "async", "bare", "0":
+        said = guest("the_allocator_is_changed", VPOOL_ADOPT=choice)
+        assert not said, (choice, said)
+
+
 def after_an_error_a_free_throws_nothing():
     """Where the library has chosen the backend; PyTorch's cache would not have asked."""
     for choice in "auto", "async":
@@ -218,7 +224,7 @@ else:
     tests += [served("expandable_segments_need_no_room")] + [served(EXPANDS, **QUIET), served(EXPANDS, VPOOL_CHECK="1", **QUIET)]
     tests += [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
-              what_the_other_backend_refuses_has_a_word, after_an_error_a_free_throws_nothing,
+              what_the_other_backend_refuses_has_a_word, an_allocator_of_the_programs_meets_no_backend_of_ours, after_an_error_a_free_throws_nothing,
               after_an_error_all_else_is_told_of_it, after_an_error_a_library_beside_pytorch_is_told_of_it,
               a_lock_that_is_released_keeps_memory_to_the_cache]
     tests += [the_choice_falls_where_it_is_linked] if VERSION == "v215" else []

@@ -392,6 +392,13 @@ static void the_cache_hands_over() {
     CHECK(cache::backend() == "cudaMallocAsync");
 }
 
+/* Before it is first used, for the program's own. */
+static void the_allocator_is_changed() {
+    CHECK(cache::parse());
+    torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(nullptr);
+    CHECK(cache::parse());
+}
+
 /* What the backend says goes to the program, whatever is said of it. */
 static std::string refusal(void (*feature)()) {
     try {
@@ -550,6 +557,7 @@ const Case order_cases[] = {
     CASE(nothing_is_told),
     CASE(the_cache_is_native),
     CASE(the_cache_hands_over),
+    CASE(the_allocator_is_changed),
     CASE(a_free_after_an_error),
     CASE(errors_are_told),
     CASE(features_are_refused),

@@ -71,6 +71,12 @@ const std::string &backend() {
     return chosen.name;
 }
 
+const char *in_use = chosen.name.c_str();
+
+bool parse() {
+    return Backend().name == in_use || !c10::utils::get_env("PYTORCH_CUDA_ALLOC_CONF");
+}
+
 void snapshot() {
     if (backend() != "native")
         c10::detail::torchCheckFail("snapshot", __FILE__, __LINE__,
@@ -123,3 +129,15 @@ void CUDAGraph::replay() {
 
 } // namespace cuda
 } // namespace at
+
+namespace torch {
+namespace cuda {
+namespace CUDAPluggableAllocator {
+
+void changeCurrentAllocator(const std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> &) {
+    c10::cuda::CUDACachingAllocator::in_use = "pluggable";
+}
+
+} // namespace CUDAPluggableAllocator
+} // namespace cuda
+} // namespace torch
