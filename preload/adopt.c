@@ -175,6 +175,12 @@ void vp_adopt_changed(void) {
         libc.unsetenv(settings[TORCH].variable);
 }
 
+void vp_adopt_read(void) {
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&done) && vp_adopt_async && libc.getenv(settings[TORCH].alias))
+        vp_adopt_changed();
+}
+
 void vp_adopt_report(void) {
     for (size_t i = 0; i < SETTINGS; i++) {
         const struct setting *setting = &settings[i];

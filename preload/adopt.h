@@ -18,6 +18,10 @@ void vp_adopt(void);
 /* Sets PyTorch's after all, if it is unset: it is about to be read, and turns out to be needed. */
 void vp_adopt_torch(void);
 
+/* PyTorch is about to read its settings, as it is loaded: ours goes if the program has set the variable's other name.
+ */
+void vp_adopt_read(void);
+
 /* PyTorch's allocator is being changed for the program's own. PyTorch has not parsed its variable yet, and would refuse
  * a backend there that is not in use: ours goes. */
 void vp_adopt_changed(void);

@@ -333,7 +333,10 @@ static void read_mebibytes(const char *name, const char *setting, _Atomic size_t
 static void environment(const char *name) {
     static atomic_flag decided = ATOMIC_FLAG_INIT;
     vp_adopt(); /* a program that is linked with PyTorch has it begin before this library */
-    if (!vp_adopt_bare || !name || (strcmp(name, "PYTORCH_CUDA_ALLOC_CONF") && strcmp(name, "PYTORCH_ALLOC_CONF")))
+    if (!name || (strcmp(name, "PYTORCH_CUDA_ALLOC_CONF") && strcmp(name, "PYTORCH_ALLOC_CONF")))
+        return;
+    vp_adopt_read();
+    if (!vp_adopt_bare)
         return;
     if (releases_lock("PYTORCH_CUDA_ALLOC_CONF") || releases_lock("PYTORCH_ALLOC_CONF")) {
         vp_adopt_bare = false;

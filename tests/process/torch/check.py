@@ -130,6 +130,9 @@ def a_setting_of_the_users_is_kept():
     guest("the_cache_hands_over", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
     said = guest("the_cache_is_native", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
     assert not said, said
+    for name in "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF":  # by the program, before PyTorch is loaded
+        said = guest("the_cache_is_native", VPOOL_ADOPT="auto", LOADER_SETS=f"{name}=expandable_segments:True")
+        assert not said, said
 
 
 def a_build_that_does_not_tell_hands_over():
