@@ -2,6 +2,7 @@
 
     ranks.py collectives  all-reduces of 1 GiB, and messages from each rank to the next; every element checked
     ranks.py captured     all-reduces in a CUDA graph, launched among tensors that come and go; every element checked
+    ranks.py symmetric    all-reduces through symmetric memory, and a read of the other's; every element checked
     ranks.py asleep       a pause that is refused, among all-reduces; how long that takes
     ranks.py training     the model of examples/train.py, trained by all ranks together under DistributedDataParallel
     ranks.py sharded      the same with its parameters in shards (FSDP: fully_shard)
@@ -83,6 +84,23 @@ def collectives():
     return {"checksum": sum(sums),
             "all_reduce_gb_s": timed(lambda: dist.all_reduce(block), 4 * ELEMENTS * 2 * (ranks - 1) / ranks),
             "send_recv_gb_s": timed(exchange, ELEMENTS)}
+
+
+def symmetric():
+    os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
+    import torch.distributed._symmetric_memory as symmetric_memory
+    group, rank = dist.group.WORLD.group_name, dist.get_rank()
+    for count in (1 << 10, 1 << 20, 5 << 20):
+        for reduce in (torch.ops.symm_mem.one_shot_all_reduce, torch.ops.symm_mem.two_shot_all_reduce_):
+            block = symmetric_memory.empty(count, dtype=torch.bfloat16, device="cuda").fill_(rank + 1)
+            symmetric_memory.rendezvous(block, group)
+            demand(bool((reduce(block, "sum", group) == 3).all()), f"a sum of {count}")
+    block = symmetric_memory.empty(1 << 20, dtype=torch.float32, device="cuda").fill_(rank)
+    handle = symmetric_memory.rendezvous(block, group)
+    handle.barrier()
+    demand(bool((handle.get_buffer(1 - rank, (1 << 20,), torch.float32) == 1 - rank).all()), "the other's memory")
+    handle.barrier()
+    return {"checksum": 3.0}
 
 
 def asleep():
@@ -168,13 +186,13 @@ def training(spread):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("collectives", "captured", "asleep", "training", "sharded"))
+    parser.add_argument("what", choices=("collectives", "captured", "symmetric", "asleep", "training", "sharded"))
     what = parser.parse_args().what
     if "LOCAL_RANK" not in os.environ:
         launch()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
-    figures = {"collectives": collectives, "captured": captured, "asleep": asleep, "training": lambda: training(replicated),
+    figures = {"collectives": collectives, "captured": captured, "symmetric": symmetric, "asleep": asleep, "training": lambda: training(replicated),
                "sharded": lambda: training(sharded)}[what]()
     dist.barrier()
     if dist.get_rank() == 0:

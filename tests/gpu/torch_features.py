@@ -349,6 +349,26 @@ except RuntimeError:
 """
 
 
+OWN_ALLOCATOR = """
+import os, subprocess, sys, tempfile, torch
+source = '''
+#include <stddef.h>
+#include <stdlib.h>
+int cudaMalloc(void **, size_t), cudaFree(void *);
+void *take(ptrdiff_t size, int device, void *stream) { void *p; if (cudaMalloc(&p, size)) abort(); return p; }
+void give(void *p, ptrdiff_t size, int device, void *stream) { cudaFree(p); }
+'''
+with tempfile.TemporaryDirectory() as folder:
+    library = os.path.join(folder, "own.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-"], input=source, text=True, check=True)
+    own = torch.cuda.memory.CUDAPluggableAllocator(library, "take", "give")
+torch.cuda.memory.change_current_allocator(own)
+host = torch.ones(1000).pin_memory()
+kept = [torch.full((1 << (10 + n),), float(n), device="cuda") for n in range(12)]
+print(torch.cuda.get_allocator_backend(), sum(float(x.mean()) for x in kept) + float(host.cuda().sum()))
+"""
+
+
 def in_a_process(program, *more):
     return subprocess.run([sys.executable, "-c", program, *more], capture_output=True, text=True)
 
@@ -367,6 +387,14 @@ def capture_error():
     """A capture fails, and its tensors die. In a process of its own."""
     done = in_a_process(CAPTURE_FAILED)
     demand(done.returncode == 0 and done.stdout == "went on True\n", f"{done.returncode} {done.stdout}")
+    return done.returncode
+
+
+@feature
+def own_allocator():
+    """change_current_allocator(), as for RMM's pools. In a process of its own."""
+    done = in_a_process(OWN_ALLOCATOR)
+    demand(done.returncode == 0 and done.stdout == "pluggable 1066.0\n", f"{done.returncode} {done.stdout} {done.stderr[-200:]}")
     return done.returncode
 
 

@@ -23,6 +23,7 @@ PROGRAMS = [
     ("NCCL, registered", ["ranks.py", "collectives"], True),
     ("NCCL in a graph", ["ranks.py", "captured"], True),
     ("NCCL in a graph, registered", ["ranks.py", "captured"], True),
+    ("symmetric memory", ["ranks.py", "symmetric"], True),
     ("DistributedDataParallel", ["ranks.py", "training"], True),
     ("DistributedDataParallel, registered", ["ranks.py", "training"], True),
     ("FSDP", ["ranks.py", "sharded"], True),
