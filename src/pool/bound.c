@@ -130,7 +130,9 @@ struct parts {
 
 /* Maps some more chunks. The last part makes up for what is short. */
 static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct parts *p) {
-    struct vp_harvest h = {.req = req, .use = use, .exact = req->alone};
+    /* The largest chunk may be larger by now than it was when the addresses were taken. */
+    const bool exact = req->alone || vp_pool_room(pool) > p->stop - p->end;
+    struct vp_harvest h = {.req = req, .use = use, .exact = exact};
     size_t want = p->end - p->at, fresh = 0;
     int err = 0;
     if (!vp_harvest_room(pool, &h, want))
@@ -138,7 +140,7 @@ static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usab
     vp_harvest(pool, &h, want);
     struct vp_chunk **chunks = (struct vp_chunk **)h.list;
     const size_t n = h.chosen < PART ? h.chosen : PART;
-    if (n == h.chosen && req->alone && h.bytes < want)
+    if (n == h.chosen && exact && h.bytes < want)
         vp_harvest_break_one(pool, &h);
     for (size_t i = 0; i < n; i++)
         chunks[i] = h.list[i].chunk;

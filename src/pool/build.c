@@ -30,7 +30,8 @@ enum { HOLES = 1024 };
  * has been there for longest. False if there is none. */
 static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
     const struct vp_index *holes = &pool->mem.holes[req->zone];
-    const struct vp_region *hole = vp_index_first(holes, (vp_slack_roams(pool) ? 0 : req->size) + vp_pool_room(pool));
+    const size_t room = vp_pool_room(pool);
+    const struct vp_region *hole = vp_index_first(holes, (vp_slack_roams(pool) ? 0 : req->size) + room);
     uint64_t filed = 0;
     size_t longest = 0;
     for (unsigned left = HOLES; hole && left--; hole = vp_index_next(holes, hole)) {
@@ -43,7 +44,7 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
         run = run ? vp_round_up(run, req->align) : 0;
         const size_t length = run && run < hole->addr ? hole->addr - run : 0;
         if (length && length < req->size && (length > longest || (length == longest && hole->filed < filed)) &&
-            hole->size - pool->config.handle >= req->size - length) {
+            hole->size - room >= req->size - length) {
             longest = length;
             filed = hole->filed;
             *site = (struct vp_site){run, hole->addr};

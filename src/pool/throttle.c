@@ -188,7 +188,8 @@ static void lose(struct vp_throttle *t, uint64_t ns) {
 static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp_context *context) {
     struct vp_throttle *t = &pool->throttle;
     const uint64_t now = pool->config.now(), gap = t->probe_at - t->probed_at;
-    vp_timeline_poll(pool->mem.timelines, context->barrier);
+    if (!atomic_load(&pool->mem.timelines->captures)) /* one may have begun since */
+        vp_timeline_poll(pool->mem.timelines, context->barrier);
     const bool idle = vp_fence_settle(pool->mem.timelines, &t->probe);
     if (idle)
         lose(t, now - t->probe_at + (gap < GAP_MOST_NS ? gap : GAP_MOST_NS) / (t->idle ? 1 : 2));

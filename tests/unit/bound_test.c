@@ -378,6 +378,73 @@ Test(bound, a_context_that_ends_meanwhile_ends_the_build) {
     end();
 }
 
+/* Free memory of stream 1 alone, less than would be made anew. */
+static void leave_to_stream_1(int chunks) {
+    for (int i = 0; i < 2 * CHUNKS; i += 2)
+        block[i] = fx_alloc(CHUNK, 1);
+    fx_busy(1);
+    for (int i = 0; i < 2 * chunks; i += 2)
+        fx_free(block[i], 1), block[i] = 0;
+}
+
+/* A block of one handle, larger than any before; and so little is left beside it that the build ends in that. */
+static void leave_a_large_handle(void) {
+    struct vp_request req = {.asked = 512 * MiB, .context = fx.context, .alone = true, .whole = true};
+    struct vp_region *r;
+    if (gaps < 3) /* what is left is less than that */
+        return;
+    meanwhile = NULL;
+    cr_assert_eq(vp_pool_alloc(&fx.pool, &req, &r), 0);
+    cr_assert_eq(fx.pool.mem.largest, 512 * MiB);
+    fx_free(r->addr, 1);
+    for (int i = 0; i < 20; i++)
+        stolen[thefts++] = fx_alloc(CHUNK, 1);
+}
+
+/* The addresses of a build have room for the largest handle that there was when it began. */
+Test(bound, others_may_make_handles_larger_than_any) {
+    open_pool(ROOM, true);
+    leave_to_stream_1(500);
+    meanwhile = leave_a_large_handle;
+    CUdeviceptr a = fx_alloc(500 * CHUNK, 1);
+    cr_assert_eq(thefts, 20);
+    cr_assert(vp_pool_check(&fx.pool, stderr));
+    fx_free(a, 1);
+    fx_idle(1);
+    give_up_stolen();
+    end();
+}
+
+static void begin_capture(void) {
+    struct vp_timeline *timeline;
+    meanwhile = NULL;
+    cr_assert_eq(vp_timeline_get(&fx.timelines, fx.stream[2], &timeline), 0);
+    vp_timeline_capture(&fx.timelines, timeline, true);
+    cu_ok(cuStreamBeginCapture(fx.stream[2], CU_STREAM_CAPTURE_MODE_GLOBAL));
+}
+
+/* Whether the device had work when the request began is asked at its end. */
+Test(bound, a_capture_that_begins_meanwhile_goes_on) {
+    struct vp_region *r;
+    CUgraph graph;
+    open_pool(ROOM, true);
+    struct vp_request req = {.asked = 500 * CHUNK, .context = fx.context, .waits = VP_WAITS_HOST};
+    fx_busy(3);
+    fx.pool.throttle.ahead_ns = MS;
+    cr_assert_eq(vp_timeline_get(&fx.timelines, fx.stream[1], &req.timeline), 0);
+    meanwhile = begin_capture;
+    cr_assert_eq(vp_throttle_alloc(&fx.pool, &req, &r), 0);
+    cr_assert(gaps && fx.pool.throttle.probed_at);
+    cu_ok(cuStreamEndCapture(fx.stream[2], &graph));
+    cu_ok(cuGraphDestroy(graph));
+    struct vp_timeline *timeline = vp_timeline_named(&fx.timelines, fx.stream[2]);
+    vp_timeline_capture(&fx.timelines, timeline, false);
+    cr_assert_eq(fx.context->error, CUDA_SUCCESS);
+    fx_free(r->addr, 1);
+    fx_idle(3);
+    end();
+}
+
 /* Each of its calls fails once: all is as it was but for idle memory that may have moved. */
 Test(bound, survives_each_call_that_fails) {
     static const char *const call[] = {"cuMemMap", "cuMemSetAccess", "cuMemCreate"};

@@ -523,3 +523,37 @@ Test(slack, handles_stay_small_at_the_edge) {
     fx_free(most, 2);
     end();
 }
+
+static CUdeviceptr alloc_whole(size_t size) {
+    struct vp_request req = {.asked = size, .context = fx.context, .alone = true, .whole = true};
+    struct vp_region *r;
+    cr_assert_eq(vp_pool_alloc(&fx.pool, &req, &r), 0);
+    return r->addr;
+}
+
+/* What is chosen for a range may be more than it lacks by less than the largest handle, and some are larger than any
+ * that is made otherwise. */
+Test(slack, a_range_is_built_at_an_end_with_room_for_the_largest_handle) {
+    const struct vp_pool_config config = {.handle = 8 * MiB, .va = 64 * GiB, .slack = PERCENT};
+    fx_open_pool("backing=ledger,capacity=64G,lazy=0", &vp_policy_vpool, &config);
+    CUdeviceptr end = fx_alloc(24 * MiB, 1), hole = fx_alloc(80 * MiB, 1), live[3], large[2];
+    for (int i = 0; i < 2; i++) {
+        live[i] = fx_alloc(8 * MiB, 1);
+        large[i] = alloc_whole(64 * MiB);
+    }
+    live[2] = fx_alloc(8 * MiB, 1);
+    cr_assert_eq(fx.pool.mem.largest, 64 * MiB);
+    fx_free(hole, 1);
+    cu_ok(cuStreamSynchronize(fx.stream[1]));
+    vp_pool_trim(&fx.pool, 0);
+    fx_free(end, 1);
+    fx_free(large[0], 1);
+    fx_free(large[1], 1);
+    fx.pool.slack.roams = true;
+    fx.pool.mem.stats.peak_live_bytes = fx.pool.mem.stats.live_bytes; /* no slack is left */
+    CUdeviceptr a = fx_alloc(94 * MiB, 1);
+    fx_free(a, 1);
+    for (int i = 0; i < 3; i++)
+        fx_free(live[i], 1);
+    fx_close();
+}
