@@ -179,12 +179,12 @@ static VP_LOCKED int pause_held(struct vp_pool *pool, const struct vpool_pause *
         return -EALREADY;
     if (why)
         return refuse(pool->mem.device, why, reason);
-    /* Another thread may be half way through a build, with the lock let go. */
-    vp_bound_wait(pool);
-    int err = drain(pool, (how->wait_ms ? how->wait_ms : WAIT_MS) * UINT64_C(1000000));
-    /* Or about to use what its block was promised. */
-    if (!err && (vp_bound_wait(pool) || vp_bare_await_all(pool)))
-        err = drain(pool, WAIT_MS * UINT64_C(1000000));
+    int err;
+    /* Another thread may be half way through a build, or about to use what its block was promised; and may have begun
+     * to while the lock was let go. */
+    do
+        err = drain(pool, (how->wait_ms ? how->wait_ms : WAIT_MS) * UINT64_C(1000000));
+    while (!err && (vp_bound_wait(pool) || vp_bare_await_all(pool)));
     if (!err && p->paused)
         err = -EALREADY;
     if (err == -EBUSY || (!err && (why = refusal(pool))))

@@ -302,6 +302,45 @@ Test(pause, a_device_that_is_not_done_is_not_paused) {
     door_close();
 }
 
+static unsigned builds;
+static CUresult(CUDAAPI *real_query)(CUevent event);
+static CUresult(CUDAAPI *real_unmap)(CUdeviceptr addr, size_t size);
+
+/* Another thread begins to build a range in parts, while this one waits for the device without the lock. */
+static CUresult CUDAAPI begin_build(CUevent event) {
+    if (builds == 3 || pool_of(0)->bound.under_way)
+        return real_query(event);
+    builds++;
+    pool_of(0)->bound.under_way = true;
+    return CUDA_ERROR_NOT_READY;
+}
+
+static void end_build(uint64_t waited_ns) {
+    vp_wait_pause(waited_ns);
+    pool_of(0)->bound.under_way = false;
+}
+
+static CUresult CUDAAPI no_build(CUdeviceptr addr, size_t size) {
+    cr_assert(!pool_of(0)->bound.under_way);
+    return real_unmap(addr, size);
+}
+
+/* What is half built is nobody's yet, and would be handed out without memory. */
+Test(pause, no_range_is_half_built_when_the_device_sleeps) {
+    door_open(DEVICE);
+    furnish();
+    real_query = vp_state.drv.cuEventQuery;
+    real_unmap = vp_state.drv.cuMemUnmap;
+    vp_state.drv.cuEventQuery = begin_build;
+    vp_state.drv.cuMemUnmap = no_build;
+    pool_of(0)->config.pause = end_build;
+    cr_assert_eq(vpool_pause(0), 0);
+    cr_assert(builds == 3 && !pool_of(0)->bound.under_way);
+    cr_assert_eq(vpool_resume(0), 0);
+    check_all("after it has resumed");
+    door_close();
+}
+
 Test(pause, wrong_arguments) {
     struct vpool_pause how = {.size = 8};
     cr_assert_eq(vpool_pause(0), -ENODEV);
