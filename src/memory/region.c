@@ -340,7 +340,7 @@ static struct vp_region *cut(struct vp_memory *mem, struct vp_region *r, CUdevic
         } else {
             struct vp_piece *rest = vp_slab_alloc(&mem->piece_slab);
             *rest = (struct vp_piece){.end = p->end, .age = p->age, .stream = p->stream, .next = p->next};
-            vp_fence_copy(mem->timelines, &rest->fence, &p->fence);
+            vp_fence_unite(mem->timelines, &rest->fence, &p->fence);
             p->end = at;
             right->pieces = rest;
         }

@@ -19,7 +19,7 @@ static struct vp_piece *pieces_copy(struct vp_memory *mem, const struct vp_regio
     for (const struct vp_piece *p = r->pieces; p; p = p->next) {
         struct vp_piece *q = vp_slab_alloc(&mem->piece_slab);
         *q = (struct vp_piece){.end = p->end + delta, .age = p->age, .stream = p->stream};
-        vp_fence_copy(mem->timelines, &q->fence, &p->fence);
+        vp_fence_unite(mem->timelines, &q->fence, &p->fence);
         *link = q;
         link = &q->next;
     }

@@ -70,7 +70,7 @@ static __attribute__((noinline)) void fence_add_more(struct vp_timelines *ls, st
     timeline->refs++;
 }
 
-/* Adds a point, replacing one of the same timeline that it covers. Needs a spare point in the slab. */
+/* Adds a point, replacing one of the same timeline that it covers. */
 static inline void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline,
                              uint64_t seq, bool waitable) {
     if (!vp_fence_empty(fence)) {
@@ -133,20 +133,9 @@ int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct
     return err;
 }
 
-int vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from) {
-    size_t points = 0;
-    vp_fence_each(p, from)
-        points++;
-    if (points && vp_slab_reserve(&ls->point_slab, points) < 0)
-        return -ENOMEM;
+void vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from) {
     vp_fence_each(p, from)
         fence_add(ls, to, p->timeline, p->seq, p->waitable);
-    return 0;
-}
-
-int vp_fence_copy(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from) {
-    *to = (struct vp_fence){0};
-    return vp_fence_unite(ls, to, from);
 }
 
 void vp_fence_clear(struct vp_timelines *ls, struct vp_fence *fence) {

@@ -46,10 +46,9 @@ void vp_fence_add_earlier(struct vp_timelines *ls, struct vp_fence *fence, struc
 /* The same for a free that promises the end of all work of a context so far (cudaFree). */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record);
 
-int vp_fence_copy(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from);
 void vp_fence_clear(struct vp_timelines *ls, struct vp_fence *fence);
-/* Adds the points of `from` to `to`. 0 or -ENOMEM (`to` is then stricter than before, never laxer). */
-int vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from);
+/* Adds the points of `from` to `to`; for want of memory it gets stricter than both, never laxer. */
+void vp_fence_unite(struct vp_timelines *ls, struct vp_fence *to, const struct vp_fence *from);
 /* Said of empty sets and of single points; larger sets pass for different. */
 bool vp_fence_same(const struct vp_fence *a, const struct vp_fence *b);
 

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 /* ---- points ---- */
 
@@ -102,21 +103,45 @@ Test(timeline, events_are_used_again) {
 
 /* ---- conditions ---- */
 
+/* What the bytes wait for goes where they go, or they wait for more. */
+Test(timeline, a_union_waits_for_all_though_memory_ran_out) {
+    struct rlimit limit, none;
+    struct vp_fence both = {0}, copy = {0};
+    fx_open(SIM);
+    for (int s = 1; s <= 2; s++) {
+        fx_busy(s);
+        cr_assert(!vp_fence_add_free(&fx.timelines, &both, timeline(s), true));
+    }
+    while (fx.timelines.point_slab.spare)
+        vp_slab_alloc(&fx.timelines.point_slab);
+    cr_assert(!getrlimit(RLIMIT_AS, &limit));
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    cr_assert(!setrlimit(RLIMIT_AS, &none));
+    vp_fence_unite(&fx.timelines, &copy, &both);
+    setrlimit(RLIMIT_AS, &limit);
+    fx_idle(1);
+    cr_assert(!over(&copy));
+    fx_idle(2);
+    cr_assert(over(&both));
+    vp_fence_clear(&fx.timelines, &copy);
+    fx_close();
+}
+
 Test(timeline, the_union_of_a_line_is_its_later_point) {
     fx_open(SIM);
     fx_busy(1);
-    struct vp_fence first = freed(timeline(1), true), second = freed(timeline(1), true), both;
+    struct vp_fence first = freed(timeline(1), true), second = freed(timeline(1), true), both = {0};
     cr_assert(!vp_fence_same(&first, &second));
-    cr_assert(!vp_fence_copy(&fx.timelines, &both, &first));
+    vp_fence_unite(&fx.timelines, &both, &first);
     cr_assert(vp_fence_same(&both, &first) && both.first.waitable);
-    cr_assert(!vp_fence_unite(&fx.timelines, &both, &first));
+    vp_fence_unite(&fx.timelines, &both, &first);
     cr_assert(vp_fence_same(&both, &first), "the same point twice is itself");
-    cr_assert(!vp_fence_unite(&fx.timelines, &both, &second));
+    vp_fence_unite(&fx.timelines, &both, &second);
     cr_assert(both.first.seq == second.first.seq && !both.first.next);
     cr_assert(!vp_fence_waitable(&both, timeline(2), false), "for the bytes of the first, the second's event is late");
     vp_fence_clear(&fx.timelines, &both);
-    cr_assert(!vp_fence_copy(&fx.timelines, &both, &second));
-    cr_assert(!vp_fence_unite(&fx.timelines, &both, &first));
+    vp_fence_unite(&fx.timelines, &both, &second);
+    vp_fence_unite(&fx.timelines, &both, &first);
     cr_assert(both.first.seq == second.first.seq && !vp_fence_waitable(&both, timeline(2), false),
               "whatever the order");
     fx_idle(1);

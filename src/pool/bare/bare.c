@@ -208,7 +208,7 @@ static void leave(struct vp_pool *pool, const struct vp_bare_segment *segment, s
             vp_backing_take(&pool->mem, m) < 0)
             return;
     }
-    vp_fence_copy(pool->mem.timelines, &own, fence);
+    vp_fence_unite(pool->mem.timelines, &own, fence);
     if (m->chunk->exported)
         vp_backing_retire(&pool->mem, m, &own);
     else

@@ -483,7 +483,7 @@ static bool let_go(struct vp_pool *pool, const struct vp_mapping *m, struct vp_f
     if (timeline && !(flags & VP_PAGE_SHARED))
         vp_fence_add_earlier(timelines, &fence, timeline, timeline->next - ago);
     else if (!vp_fence_empty(barrier) || !(err = vp_bare_barrier(pool, barrier)))
-        err = vp_fence_copy(timelines, &fence, barrier);
+        vp_fence_unite(timelines, &fence, barrier);
     if (!err)
         err = vp_backing_drop(&pool->mem, m, &fence);
     if (err) {
