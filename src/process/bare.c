@@ -287,10 +287,10 @@ static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *se
     uint64_t begin = 0;
     int err = vp_bare_back_waiting(bare->pool, ptr, size);
     /* Another process took what the device had when room was made. Nobody can refuse the block any more. */
-    while (asked && err == -ENOMEM &&
-           (vp_borrow_held_back(bare->pool, &held_back) || vp_borrow(bare->pool, size, &begin))) {
+    for (bool more = asked; more && err == -ENOMEM;) {
+        more = vp_borrow_held_back(bare->pool, &held_back) || vp_borrow(bare->pool, size, &begin);
         const bool there = segment_of(bare, ptr, size) == segment && segment->whole.serial == serial;
-        err = there ? vp_bare_back_waiting(bare->pool, ptr, size) : -ENODEV;
+        err = !there ? -ENODEV : more ? vp_bare_back_waiting(bare->pool, ptr, size) : err;
     }
     if (!asked && (is_new || err == -ENOMEM) && err != -ENODEV &&
         vp_bare_unasked_add(bare, ptr, size, is_new, err == -ENOMEM) && err == -ENOMEM)

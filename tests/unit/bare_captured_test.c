@@ -344,3 +344,52 @@ Test(bare, single_pages_serve_a_body_in_a_capture) {
     vp_sim_others(0, 0);
     door_close();
 }
+
+static struct vp_bare_segment *going, *coming;
+static unsigned looks;
+static CUresult(CUDAAPI *real_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                                      unsigned long long);
+static CUresult(CUDAAPI *real_info)(size_t *, size_t *);
+
+static CUresult CUDAAPI create(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
+                               unsigned long long flags) {
+    looks = 0;
+    return real_create(out, size, prop, flags);
+}
+
+/* After the last try to make memory other processes are asked, without the lock. At the fourth look that is over, and
+ * the segment has ended with its context meanwhile, and another has begun. */
+static CUresult CUDAAPI look(size_t *left, size_t *total) {
+    if (++looks == 4 && !coming) {
+        vp_bare_remove(pool_of(0), going, &(struct vp_fence){0});
+        cr_assert_eq(vp_bare_add(pool_of(0), 64 * MiB, vp_context_current(&vp_state.timelines), NULL, &coming), 0);
+    }
+    return real_info(left, total);
+}
+
+Test(bare, a_segment_that_ends_while_others_are_asked_for_memory) {
+    CUdeviceptr all;
+    CUgraph graph;
+    size_t left, total;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    going = vp_bare_at(pool_of(0)->bare, seg);
+    cu_ok(cuMemGetInfo(&left, &total));
+    cu_ok(cuMemAlloc(&all, left));
+    begin_here(s);
+    vp_bare_promise(pool_of(0)->bare);
+    real_create = vp_state.drv.cuMemCreate;
+    real_info = vp_state.drv.cuMemGetInfo_v2;
+    vp_state.drv.cuMemCreate = create;
+    vp_state.drv.cuMemGetInfo_v2 = look;
+    cr_assert(vp_bare_used(seg, 40 * MiB, on(s)));
+    cr_assert(coming, "the others were asked");
+    cr_assert(!coming->pinned && !pool_of(0)->bare->gave_up, "of this one nobody has said anything");
+    vp_state.drv.cuMemGetInfo_v2 = real_info;
+    cu_ok(door_end_capture(s, &graph));
+    cu_ok(cuMemFree(all));
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    use(coming->whole.addr, 40 * MiB, s);
+    door_close();
+}
