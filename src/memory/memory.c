@@ -103,7 +103,7 @@ bool vp_memory_ask_device(const struct vp_memory *mem, size_t *free_bytes, size_
     const bool other = drv->cuCtxGetDevice(&current) || current != mem->device;
     const struct vp_context *ctx = other ? vp_context_on(mem->timelines, mem->device) : NULL;
     const struct vp_entered entered = vp_context_enter(drv, ctx ? ctx->handle : NULL);
-    const bool told = !entered.refused && !drv->cuMemGetInfo_v2(free_bytes, total);
+    const bool told = (ctx || !other) && !entered.refused && !drv->cuMemGetInfo_v2(free_bytes, total);
     vp_context_leave(drv, entered);
     return told;
 }

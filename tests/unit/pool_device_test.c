@@ -106,6 +106,22 @@ Test(pool, copiers_are_let_in_where_they_can_be) {
     fx_close();
 }
 
+/* What another device has free tells nothing of it. */
+Test(pool, no_other_device_is_asked_for_its_memory) {
+    size_t left, total;
+    CUcontext other;
+    fx_open_pool("capacity=64M,granularity=64K,devices=2", &vp_policy_vpool, NULL);
+    cu_ok(cuDevicePrimaryCtxRetain(&other, 1));
+    cu_ok(cuCtxSetCurrent(other));
+    cr_assert(vp_memory_ask_device(&fx.pool.mem, &left, &total));
+    atomic_store(&fx.context->ending, true);
+    cr_assert(!vp_memory_ask_device(&fx.pool.mem, &left, &total));
+    atomic_store(&fx.context->ending, false);
+    cu_ok(cuCtxSetCurrent(fx.handle));
+    cu_ok(cuDevicePrimaryCtxRelease(1));
+    fx_close();
+}
+
 /* ---- what handles can do ---- */
 
 /* For export and RDMA where the device has them; where it then refuses, for less, and at last plain ones. */
