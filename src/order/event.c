@@ -119,10 +119,10 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         stream = CU_STREAM_LEGACY;
     }
     bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0,
-         joins = late && !over_context && stream == CU_STREAM_LEGACY;
+         joins = late && !over_context && stream == CU_STREAM_LEGACY && ls->joins & VP_JOINS_BLOCKING;
     if (joins && ls->barriers && !capturing)
         over_context = true;
-    else if (joins && (capturing || vp_timelines_join(ls)) && !vp_timelines_blocking_idle(ls, ctx))
+    else if (joins && !vp_timelines_blocking_idle(ls, ctx))
         return -EBUSY;
     const struct vp_entered entered = over_context ? (struct vp_entered){0} : vp_stream_enter(ls, ctx, stream);
     struct vp_event *ev = NULL;
@@ -163,6 +163,12 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         timeline->ask_at = 2 * timeline->event_count + EVENTS_SPARE;
     }
     return 0;
+}
+
+void vp_timeline_record_late(struct vp_timelines *ls, struct vp_timeline *timeline) {
+    int mode = vp_timelines_relax(ls);
+    vp_timeline_record(ls, timeline, true);
+    vp_timelines_restore(ls, mode);
 }
 
 /* ---- all timelines ---- */

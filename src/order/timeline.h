@@ -148,6 +148,8 @@ void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own);
  * that no point names them any more. */
 bool vp_timelines_linger(struct vp_timelines *ls);
 
+/* An event behind what the timeline has queued so far, that holds nobody up; if it is to be had. */
+void vp_timeline_record_late(struct vp_timelines *ls, struct vp_timeline *timeline);
 /* Gives back an event that vp_fence_event() gave. */
 void vp_event_put(struct vp_timelines *ls, struct vp_event *ev);
 

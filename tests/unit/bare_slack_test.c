@@ -183,3 +183,23 @@ Test(bare, nothing_is_made_for_fewer_calls_on_a_full_device) {
     cr_assert_lt(vp_sim_calls("cuMemCreate") - creates, STEPS / 10, "%lu", vp_sim_calls("cuMemCreate") - creates);
     door_close();
 }
+
+/* The cache frees a block of the legacy stream, which CUDA hears nothing of. */
+Test(bare, blocks_of_the_legacy_stream_join_no_others) {
+    const size_t size = 40 * MiB;
+    door_open("capacity=96M,granularity=64K,lazy=0,timeout=300");
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr work = door_take(512, a), sign = door_take(512, b), seg = segment(80 * MiB, CU_STREAM_LEGACY);
+    use(seg, size, CU_STREAM_LEGACY);
+    unuse(seg, size);
+    vp_sim_hold(a);
+    cu_ok(cuMemsetD8Async(work, 1, 512, a));
+    for (int i = 0; i < 4; i++) {
+        use(seg + i % 2 * size, size, CU_STREAM_LEGACY);
+        unuse(seg + i % 2 * size, size);
+    }
+    cu_ok(cuMemsetD8Async(sign, 1, 512, b));
+    cu_ok(cuStreamSynchronize(b));
+    vp_sim_release(a);
+    door_close();
+}

@@ -141,10 +141,8 @@ static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, 
 
 /* What has been let go of may be behind an event that nobody has recorded yet. */
 static void see_over(struct vp_pool *pool, const struct vp_bare_segment *segment) {
-    struct vp_fence fence = {0};
     if (segment->timeline)
-        vp_fence_add_free(pool->mem.timelines, &fence, segment->timeline, true);
-    vp_fence_clear(pool->mem.timelines, &fence);
+        vp_timeline_record_late(pool->mem.timelines, segment->timeline);
     vp_fit_refresh(&pool->mem);
 }
 

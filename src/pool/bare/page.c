@@ -339,10 +339,8 @@ static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_
     bare->let_go += size;
     if (!due)
         return;
-    struct vp_fence fence = {0};
     bare->let_go = 0;
-    vp_fence_add_free(pool->mem.timelines, &fence, timeline, true);
-    vp_fence_clear(pool->mem.timelines, &fence);
+    vp_timeline_record_late(pool->mem.timelines, timeline);
 }
 
 /* The number of an event that comes after all that this thread has queued, without the lock. One that is being recorded
