@@ -220,10 +220,6 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
  * Below, the event would cost more than the bytes are worth. */
 enum { VP_EVENT_WORTH = 1 << 20 };
 
-static inline bool vp_pool_large(size_t size) {
-    return size >= VP_EVENT_WORTH;
-}
-
 /* A program that never had so many bytes alive is small: what rounding and waiting cost others little is much there. */
 enum { VP_SMALL_PROGRAM = 256 << 20 };
 
@@ -243,8 +239,8 @@ static inline uint64_t vp_pool_peak_with(const struct vp_pool *pool, uint64_t mo
  * serve no other stream in one piece. Nor, in a program that roams, for the last one in its chunk, which as a whole
  * could serve others: eight decoders with temporaries of up to 2 MiB had a twelfth of what was alive in such chunks. */
 static inline bool vp_pool_worth_event(const struct vp_pool *pool, const struct vp_region *block) {
-    if (vp_pool_large(block->size) || !pool->waits_early)
-        return vp_pool_large(block->size);
+    if (block->size >= VP_EVENT_WORTH || !pool->waits_early)
+        return block->size >= VP_EVENT_WORTH;
     return vp_pool_is_small(pool) || (!block->bare && (block->space->zone == VP_ZONE_LARGE ||
                                                        (pool->slack.roams && vp_pin_is_last(&pool->mem, block))));
 }
