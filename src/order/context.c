@@ -4,30 +4,11 @@
 
 #include "base/cancel.h"
 
-static void stats_add(struct vp_timeline_stats *sum, const struct vp_timeline_stats *more) {
-    sum->records += more->records;
-    sum->barriers += more->barriers;
-    sum->queries += more->queries;
-    sum->waits += more->waits;
-    sum->ns += more->ns;
-}
-
-/* What a context counted goes to another one of its device; false if there is none. */
-static bool bequeath(struct vp_timelines *ls, const struct vp_context *ctx) {
-    struct vp_context *heir;
-    vp_list_each(heir, &ls->contexts, link)
-        if (heir != ctx && heir->device == ctx->device) {
-            stats_add(&heir->stats, &ctx->stats);
-            return true;
-        }
-    return false;
-}
-
-/* Forgets contexts that have ended and that nothing names any more, but for a device's last: it keeps the counts. */
+/* Forgets contexts that have ended and that nothing names any more. */
 static void forget(struct vp_timelines *ls) {
     struct vp_context *ctx, *next;
     vp_list_each_safe(ctx, next, &ls->contexts, link)
-        if (ctx->gone && !ctx->waiters && !ctx->pins && vp_list_empty(&ctx->timelines) && bequeath(ls, ctx)) {
+        if (ctx->gone && !ctx->waiters && !ctx->pins && vp_list_empty(&ctx->timelines)) {
             vp_list_remove(&ctx->link);
             vp_slab_free(&ls->context_slab, ctx);
         }
@@ -64,7 +45,7 @@ struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle) {
         return ctx;
     CUdevice dev;
     vp_cancel_hold();
-    if (device_of(ls, handle, &dev) || vp_table_reserve(&ls->by_handle) < 0 ||
+    if (device_of(ls, handle, &dev) || dev >= VP_ORDER_DEVICES || vp_table_reserve(&ls->by_handle) < 0 ||
         vp_slab_reserve(&ls->timeline_slab, 1) < 0)
         return NULL;
     forget(ls);
@@ -73,6 +54,7 @@ struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle) {
     ctx->registry = ls;
     ctx->handle = handle;
     ctx->device = dev;
+    ctx->stats = &ls->stats[dev];
     ctx->id = id_of(ls, handle);
     vp_list_init(&ctx->timelines);
     vp_list_init(&ctx->spare);
@@ -110,15 +92,6 @@ void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx) {
     atomic_store(&ctx->ending, false);
     if (!vp_table_get(&ls->by_handle, (uintptr_t)ctx->handle) && !vp_table_reserve(&ls->by_handle))
         vp_table_add(&ls->by_handle, ctx);
-}
-
-struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev) {
-    struct vp_timeline_stats sum = {0};
-    const struct vp_context *ctx;
-    vp_list_each(ctx, &ls->contexts, link)
-        if (ctx->device == dev)
-            stats_add(&sum, &ctx->stats);
-    return sum;
 }
 
 struct vp_context *vp_context_current(struct vp_timelines *ls) {

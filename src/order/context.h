@@ -17,6 +17,10 @@ extern atomic_uint vp_worked;
 /* How often a context was to wait for an event, which its streams do from their next command on. */
 extern atomic_uint vp_awaited;
 
+/* Contexts of devices from that number on are not known here: masks have a bit for each device. */
+enum { VP_ORDER_DEVICES = 64 };
+
+/* What the contexts of a device have counted. */
 struct vp_timeline_stats {
     uint64_t records, barriers, queries,
         waits;   /* calls of cuEventRecord, cuCtxRecordEvent, cuEventQuery, cuStreamWaitEvent */
@@ -45,7 +49,7 @@ struct vp_context {
     uint64_t cover;     /* a point of the barrier that many events together stand for; 0: none (see cover.c) */
     bool cover_idle;    /* what the legacy stream covers was seen over since */
     uint64_t uncovered; /* a stream ended of which only the barrier's point of this number, or a later one, tells */
-    struct vp_timeline_stats stats;
+    struct vp_timeline_stats *stats; /* of its device */
 };
 
 /* The calling thread's current context, or NULL if there is none or memory ran out. */
@@ -68,8 +72,6 @@ struct vp_context *vp_context_ending(struct vp_timelines *ls, CUcontext handle);
 void vp_context_failed(struct vp_context *ctx, CUresult res);
 /* It lives on after all. */
 void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx);
-/* The sum of what the contexts of a device counted. */
-struct vp_timeline_stats vp_timelines_stats(const struct vp_timelines *ls, CUdevice dev);
 /* A context that was found to have ended, without vp_context_end(): to be dropped. NULL: there is none. */
 struct vp_context *vp_context_lost(struct vp_timelines *ls);
 /* Does the driver know the context, NULL being the current one? CUDA_SUCCESS; or why not. Whatever the handle was, this

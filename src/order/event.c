@@ -47,7 +47,7 @@ void vp_event_put(struct vp_timelines *ls, struct vp_event *ev) {
 /* ---- asking ---- */
 
 static bool event_done(struct vp_timelines *ls, struct vp_event *ev) {
-    ev->context->stats.queries++;
+    ev->context->stats->queries++;
     CUresult res = ls->drv->cuEventQuery(ev->handle);
     if (res && res != CUDA_ERROR_NOT_READY)
         vp_context_failed(ev->context, res);
@@ -136,8 +136,8 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         CUresult res = over_context ? ls->drv->cuCtxRecordEvent(ctx->handle, ev->handle)
                                     : ls->drv->cuEventRecord(ev->handle, stream);
         vp_timer_end(ctx, begin);
-        ctx->stats.barriers += over_context;
-        ctx->stats.records += !over_context;
+        ctx->stats->barriers += over_context;
+        ctx->stats->records += !over_context;
         err = res ? -EIO : 0;
         if (res)
             record_failed(ls, timeline, ev, res);

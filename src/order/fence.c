@@ -279,7 +279,7 @@ int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct 
         vp_timer_end(timeline->context, begin);
         if (refused)
             return -EBUSY;
-        timeline->context->stats.waits++;
+        timeline->context->stats->waits++;
         /* What ended unseen is over, and nothing is left to wait for. */
         if (res && vp_context_died(p->timeline->context, res))
             continue;

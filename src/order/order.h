@@ -36,7 +36,7 @@ static inline uint64_t vp_timer_begin(struct vp_timelines *ls) {
 
 static inline void vp_timer_end(struct vp_context *ctx, uint64_t begin) {
     if (begin)
-        ctx->stats.ns += VP_TIMED * (vp_clock_ns() - begin);
+        ctx->stats->ns += VP_TIMED * (vp_clock_ns() - begin);
 }
 
 /* ---- timeline.c ---- */

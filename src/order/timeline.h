@@ -96,6 +96,7 @@ struct vp_timelines {
     uint64_t host_funcs_from; /* events up to this one were recorded before any of these was queued */
     uint64_t calls;           /* of those that are timed, one in some */
     uint64_t moves;           /* how often some timeline's `met` moved */
+    struct vp_timeline_stats stats[VP_ORDER_DEVICES];
     /* What the layers above are told, or asked; NULL: they are not. */
     void *user;
     /* A context is first seen. */

@@ -53,7 +53,6 @@ LOCKED(vp_timeline_named);
 LOCKED(vp_timelines_cover);
 LOCKED(vp_timelines_linger);
 LOCKED(vp_timelines_poll);
-LOCKED(vp_timelines_stats);
 LOCKED(vp_timelines_thread_ended);
 LOCKED(vp_timelines_waiting);
 

@@ -32,7 +32,7 @@ VP_PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
             .ooms = s.ooms,
             .waits_gpu = s.waits_gpu,
             .waits_host = s.waits_host,
-            .driver_ns = s.driver_ns + vp_timelines_stats(&vp_state.timelines, device).ns,
+            .driver_ns = s.driver_ns + vp_state.timelines.stats[device].ns,
             .waits_fruitless = s.waits_fruitless,
             .host_wait_ns = s.host_wait_ns,
             .written_after_free = vp_poison_counts.written_blocks,

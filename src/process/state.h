@@ -14,7 +14,7 @@
 
 #include <assert.h>
 
-enum { VP_DEVICES = 64 };
+enum { VP_DEVICES = VP_ORDER_DEVICES };
 
 /* For the functions of include/vpool.h. */
 #define VP_PUBLIC __attribute__((visibility("default")))

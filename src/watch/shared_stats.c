@@ -217,7 +217,7 @@ static void store_blocks(struct vp_shared_stats_device *out, const struct vp_mem
 
 static VP_LOCKED void store_all(struct vp_shared_stats_device *out, const struct vp_pool *pool, uint64_t parked) {
     const struct vp_memory_stats *s = &pool->mem.stats;
-    const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
+    const struct vp_timeline_stats timelines = vp_state.timelines.stats[pool->mem.device];
 #define STORE(field, value, meaning) store(&out->field, value);
     VP_SHARED_STATS_FIGURES(STORE)
 #undef STORE

@@ -136,7 +136,7 @@ static const struct vp_space *space_behind(const struct vp_pool *pool, CUdevicep
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     *out = (struct vp_snapshot){.device = pool->mem.device, .granularity = pool->mem.granularity};
     out->stats = vp_pool_stats(pool);
-    out->timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
+    out->timelines = pool->mem.timelines->stats[pool->mem.device];
     out->slack = vp_slack_state(pool);
     out->asleep = pool->mem.asleep_bytes;
     out->leaving = out->stats.spilled_bytes - pool->mem.spilled_live;

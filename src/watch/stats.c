@@ -77,7 +77,7 @@ static void json_refused(struct vp_json *j, CUdevice dev) {
 
 static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool) {
     const struct vp_memory_stats *s = &pool->mem.stats;
-    const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
+    const struct vp_timeline_stats timelines = vp_state.timelines.stats[pool->mem.device];
     vp_json_begin_object(j, NULL);
     vp_json_u64(j, "device", (uint64_t)pool->mem.device);
     vp_stats_json_blocks(j, s);
@@ -204,7 +204,7 @@ static VP_LOCKED void print_summary(void) {
                  vp_policy_name());
     vp_pools_each(pool) {
         const struct vp_memory_stats *s = &pool->mem.stats;
-        const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, pool->mem.device);
+        const struct vp_timeline_stats timelines = vp_state.timelines.stats[pool->mem.device];
         vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", pool->mem.device,
                      mib(s->peak_live_bytes), mib(s->peak_held_bytes), 100 * efficiency(s));
         vp_log_print("  %lu allocations, %lu frees; %.1f MiB still live, %.1f MiB held; out of memory %lu times",

@@ -28,7 +28,7 @@ void vp_trace_held(void) {
     vp_pools_each(pool) {
         tell_addressed(pool);
         CUdevice device = pool->mem.device;
-        const struct vp_timeline_stats timelines = vp_timelines_stats(&vp_state.timelines, device);
+        const struct vp_timeline_stats timelines = vp_state.timelines.stats[device];
         const uint64_t held = pool->mem.stats.held_bytes, calls = vp_stats_calls(&pool->mem.stats, &timelines);
         if ((held == told[device].held && calls == told[device].calls) || !vp_trace_lock())
             continue;

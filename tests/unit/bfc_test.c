@@ -73,7 +73,7 @@ Test(bfc, no_event_is_recorded_for_streams_that_keep_to_their_own) {
     const struct vp_pool_config config = {.va = 8 * GiB};
     fx_open_pool(SIM, &vp_policy_bfc, &config);
     fx_script("a+20 S2 b+20 S1 a- S2 b- S1 a+20 S2 b+20 S1 c+22 S2 d+22 held=88", HALF);
-    struct vp_timeline_stats stats = vp_timelines_stats(&fx.timelines, 0);
+    struct vp_timeline_stats stats = fx.timelines.stats[0];
     cr_assert_eq(stats.records + stats.queries + stats.waits, 0);
     fx_close();
 }

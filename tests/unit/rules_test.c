@@ -276,14 +276,14 @@ static void one_command(CUstream freed_on, CUstream works) {
     const unsigned frees = 20;
     CUdeviceptr work = door_take(512, works);
     for (int i = 0; i < 3; i++) {
-        const uint64_t before = vp_timelines_stats(&vp_state.timelines, 0).records;
+        const uint64_t before = vp_state.timelines.stats[0].records;
         cu_ok(cuMemsetD8Async(work, 1, 512, works));
         for (unsigned n = 0; n < frees; n++) {
             CUdeviceptr block = door_take(512, freed_on);
             cu_ok(cuMemsetD8Async(block, 2, 512, freed_on));
             cu_ok(door_free_async(block, freed_on));
         }
-        const uint64_t commands = vp_timelines_stats(&vp_state.timelines, 0).records - before;
+        const uint64_t commands = vp_state.timelines.stats[0].records - before;
         cr_assert(commands >= 1 && commands <= 2, "%u", (unsigned)commands);
     }
     cu_ok(cuCtxSynchronize());

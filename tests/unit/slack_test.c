@@ -380,7 +380,7 @@ Test(slack, sizes_that_are_new_and_differ_are_seen_before_a_window_is_over) {
 }
 
 static uint64_t records(void) {
-    return vp_timelines_stats(&fx.timelines, 0).records;
+    return fx.timelines.stats[0].records;
 }
 
 /* Before memory is made for it; and others may wait for it, as for what is freed around it. */

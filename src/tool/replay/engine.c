@@ -244,9 +244,8 @@ static void show_progress(struct vp_progress *p, const struct vp_replay_result *
 
 /* Time in the driver so far: modelled, or measured. */
 static uint64_t driver_ns(struct run *run) {
-    return run->driver->cost_ns
-               ? vp_second_program_ns(&run->second, run->driver->cost_ns())
-               : run->pool.mem.stats.driver_ns + vp_timelines_stats(&run->timelines, 0).ns + run->native.ns;
+    return run->driver->cost_ns ? vp_second_program_ns(&run->second, run->driver->cost_ns())
+                                : run->pool.mem.stats.driver_ns + run->timelines.stats[0].ns + run->native.ns;
 }
 
 static size_t late_events(const struct vp_replay_options *o, size_t total) {
@@ -365,7 +364,7 @@ static void take_figures(struct run *run, uint64_t cost_before) {
         result->pool.peak_live_bytes = run->peak_live_bytes;
     /* The sum of two peaks: too much by little where a policy shares the work with CUDA. */
     result->pool.peak_held_bytes += vp_native_peak(&run->native);
-    result->timelines = vp_timelines_stats(&run->timelines, 0);
+    result->timelines = run->timelines.stats[0];
     result->driver_ns = driver_ns(run) - cost_before;
     if (run->pool.policy == &vp_policy_stalloc)
         result->plan.figures = vp_stalloc_figures(&run->pool);

@@ -156,7 +156,7 @@ static int look_at_bytes(struct vp_record *record, const struct vp_pool *pool, c
 /* ---- driver calls ---- */
 
 static int look_at_calls(struct vp_record *r, const struct vp_pool *pool, uint32_t i) {
-    const struct vp_timeline_stats timelines = vp_timelines_stats(pool->mem.timelines, pool->mem.device);
+    const struct vp_timeline_stats timelines = pool->mem.timelines->stats[pool->mem.device];
     const uint64_t now[VP_RECORD_KINDS] = {
 #define POOL_CALL(field, name) [VP_RECORD_##field] = pool->mem.stats.calls.field,
         VP_MEMORY_CALLS(POOL_CALL)
