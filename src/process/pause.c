@@ -262,7 +262,7 @@ static VP_LOCKED int wake(struct vp_pool *pool, struct paused *p) {
         err = vp_sleep_wake(&pool->mem, largest);
     uint64_t begin = 0;
     while (err == -ENOMEM && (vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, pool->mem.asleep_bytes, &begin)))
-        err = vp_sleep_wake(&pool->mem, largest);
+        err = p->paused ? vp_sleep_wake(&pool->mem, largest) : -EALREADY; /* another thread's may be over */
     if (err)
         return err;
     pass_over_freed(pool, p);

@@ -4,6 +4,7 @@
 #include "api_test.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -338,6 +339,48 @@ Test(pause, no_range_is_half_built_when_the_device_sleeps) {
     cr_assert(builds == 3 && !pool_of(0)->bound.under_way);
     cr_assert_eq(vpool_resume(0), 0);
     check_all("after it has resumed");
+    door_close();
+}
+
+static CUdeviceptr others;
+static unsigned looks;
+static CUresult(CUDAAPI *real_info)(size_t *left, size_t *total);
+
+static void *resume(void *unused) {
+    (void)unused;
+    cu_ok(cuMemFree(others));
+    cr_assert_eq(vpool_resume(0), 0);
+    return NULL;
+}
+
+/* The lock is let go to ask other processes, and another thread resumes meanwhile. */
+static CUresult CUDAAPI let_another_resume(size_t *left, size_t *total) {
+    pthread_t thread;
+    if (++looks == 3) {
+        vp_step_out();
+        cr_assert(!pthread_create(&thread, NULL, resume, NULL));
+        pthread_join(thread, NULL);
+        vp_step_in();
+    }
+    return real_info(left, total);
+}
+
+Test(pause, of_two_threads_one_resumes) {
+    static struct vp_ahead plan = {.ended = true};
+    size_t left, total;
+    door_open(DEVICE);
+    furnish();
+    pool_of(0)->ahead = &plan;
+    cr_assert_eq(vpool_pause(0), 0);
+    cr_assert_eq(plan.held_back, 1);
+    cu_ok(cuMemGetInfo(&left, &total));
+    cu_ok(cuMemAlloc(&others, left));
+    real_info = vp_state.drv.cuMemGetInfo_v2;
+    vp_state.drv.cuMemGetInfo_v2 = let_another_resume;
+    cr_assert_eq(vpool_resume(0), -EALREADY);
+    cr_assert(looks > 3 && plan.held_back == 0);
+    check_all("after it has resumed");
+    pool_of(0)->ahead = NULL;
     door_close();
 }
 
