@@ -138,11 +138,13 @@ static VP_LOCKED int carry(struct vp_pool *pool, struct paused *p, bool out) {
         return 0;
     if (!ctx)
         return -ENODEV;
+    const CUstreamCaptureMode mode = vp_capture_relax(&vp_state.timelines);
     int err = vp_carrier_open(&carrier, &vp_state.drv, ctx, p->bytes);
-    if (err)
-        return err;
-    err = vp_carrier_run(&carrier, p->spans, p->count, p->arena.at, out);
-    vp_carrier_close(&carrier);
+    if (!err) {
+        err = vp_carrier_run(&carrier, p->spans, p->count, p->arena.at, out);
+        vp_carrier_close(&carrier);
+    }
+    vp_capture_restore(&vp_state.timelines, mode);
     return err;
 }
 

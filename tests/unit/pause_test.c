@@ -253,6 +253,18 @@ Test(pause, refused_while_a_stream_captures) {
     door_close();
 }
 
+Test(pause, resumed_while_a_stream_captures) {
+    door_open(DEVICE);
+    furnish();
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cr_assert_eq(vpool_pause(0), 0);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cr_assert_eq(vpool_resume(0), 0);
+    cu_ok(door_end_capture(s, NULL));
+    check_all("after the capture");
+    door_close();
+}
+
 Test(pause, refused_for_what_others_can_reach) {
     CUipcMemHandle handle;
     door_open(DEVICE);
