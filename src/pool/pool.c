@@ -24,7 +24,7 @@ static int reserve_first(struct vp_pool *pool) {
     size_t size = pool->mem.va ? vp_round_up(pool->mem.va, unit) : VA_FIRST;
     CUdeviceptr base = 0;
     int err = -ENOMEM;
-    for (;; size /= 2) {
+    for (;; size = vp_round_up(size / 2, unit)) {
         pool->mem.stats.calls.reserve++;
         if (!pool->mem.drv->cuMemAddressReserve(&base, size, pool->mem.granularity, 0, 0))
             break;

@@ -180,3 +180,14 @@ Test(pool, reservations_are_halved_while_they_are_refused) {
     fx_script("a+40 b+1 c+9", MiB);
     fx_close();
 }
+
+Test(pool, half_of_an_odd_reservation_is_whole_granules) {
+    const struct vp_pool_config config = {.handle = MiB, .va = 8 * GiB + 512 * KiB};
+    fx_open(SIM);
+    vp_sim_fail("cuMemAddressReserve", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert(!vp_pool_init(&fx.pool, &fx.drv, &fx.timelines, 0, &vp_policy_vpool, &config));
+    vp_sim_fail("cuMemAddressReserve", 0, CUDA_SUCCESS);
+    fx_free(fx_alloc(2 * MiB, 1), 1);
+    fx_free(fx_alloc(1000, 1), 1);
+    fx_close();
+}
