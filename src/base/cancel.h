@@ -1,5 +1,5 @@
 /* Threads that are cancelled (pthread_cancel) while they hold the library's lock would hold it for ever. Cancellation
- * is held off before whatever may be a point of it: a message, a nap, a file, a driver call that goes to the kernel.
+ * is held off before whatever may be a point of it: a nap, a file, a driver call that goes to the kernel.
  * Telling the system so costs an atomic operation each way, so the shortest calls, which come to no such point, only
  * say that they may have to: vp_cancel_arm(), and what they come to holds it off.
  *

@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
-#include "base/cancel.h"
 #include "base/output.h"
 #include "base/process.h"
 
@@ -40,7 +39,6 @@ static void say(const char *text, size_t length) {
     if (busy)
         return;
     busy = true;
-    vp_cancel_hold();
     int kept = errno;
     if (vp_output_is_stderr())
         (void)vp_output_say(STDERR_FILENO, text, length);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,9 +199,12 @@ static int write_all(int fd, const char *bytes, size_t count, int patience_ms) {
     return 0;
 }
 
-/* The signals that a write raises are held off, and taken back. */
+/* The signals that a write raises are held off, and taken back; and the thread is not cancelled here: it may have
+ * locks. */
 static int write_quietly(int fd, const char *bytes, size_t count, int patience_ms) {
     sigset_t ours, before, pending;
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     sigemptyset(&ours);
     sigaddset(&ours, SIGPIPE);
     sigaddset(&ours, SIGXFSZ);
@@ -216,6 +220,7 @@ static int write_quietly(int fd, const char *bytes, size_t count, int patience_m
         while (sigtimedwait(&ours, NULL, &(struct timespec){0}) > 0)
             ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_setcancelstate(cancel, NULL);
     return err;
 }
 

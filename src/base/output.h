@@ -39,8 +39,8 @@ bool vp_output_fits(uint64_t bytes);
 /* The file has all bytes up to there, with room on the disk, whatever signals come. 0 or a negative errno. */
 int vp_output_reserve(int fd, uint64_t from, uint64_t to);
 
-/* Writes all of it. 0 or a negative errno; no SIGPIPE and no SIGXFSZ is raised. On a pipe that
- * vp_output_open() opened a reader may take its time, but not sleep: -ETIMEDOUT. */
+/* Writes all of it. 0 or a negative errno; no SIGPIPE and no SIGXFSZ is raised, nor is it a point of cancellation. On a
+ * pipe that vp_output_open() opened a reader may take its time, but not sleep: -ETIMEDOUT. */
 int vp_output_write(int fd, const char *bytes, size_t count);
 /* The same, but where the descriptor does not wait for room, neither do we. */
 int vp_output_say(int fd, const char *bytes, size_t count);

@@ -1,7 +1,8 @@
-/* A thread is cancelled in the process's first call, in its first mark, in an allocation that fails, or in pairs that
- * are recorded until the file has grown; another allocates and fails afterwards.
+/* A thread is cancelled in the process's first call, in its first mark, in an allocation that fails, in pairs that are
+ * recorded until the file has grown, in a snapshot, or as it names more ranges than are told apart, which is said;
+ * another allocates and fails afterwards.
  *
- * usage: cancel_more first|mark|oom|pairs */
+ * usage: cancel_more first|mark|oom|pairs|snapshot|names */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
@@ -13,6 +14,24 @@ static void mark(const char *name) {
 
     if (told)
         told(name);
+}
+
+static int snapshot(FILE *out) {
+    int (*take)(int) = (__typeof__(take))dlsym(RTLD_DEFAULT, "vpool_snapshot");
+
+    return take && out ? take(fileno(out)) : 0;
+}
+
+static void ranges(int count) {
+    int (*push)(const char *) = (__typeof__(push))dlsym(RTLD_DEFAULT, "vpool_range_push");
+    int (*pop)(void) = (__typeof__(pop))dlsym(RTLD_DEFAULT, "vpool_range_pop");
+    char name[16];
+
+    for (int i = 0; push && pop && i < count; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        push(name);
+        pop();
+    }
 }
 
 /* Enough for a file of a trace to grow, packed too. */
@@ -30,17 +49,24 @@ static void pairs(CUstream stream, int count) {
 static void *work(void *unused) {
     CUdeviceptr p;
     CUstream stream;
+    FILE *out = tmpfile();
 
     cuCtxSetCurrent(c);
     if (!strcmp(what, "pairs")) {
         cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
         pairs(stream, 2);
     }
+    if (!strcmp(what, "snapshot"))
+        cuMemAlloc(&p, 1 << 20);
     pthread_cancel(pthread_self());
     if (!strcmp(what, "first"))
         cuDevicePrimaryCtxRetain(&c, 0);
     else if (!strcmp(what, "mark"))
         mark("first");
+    else if (!strcmp(what, "snapshot"))
+        snapshot(out);
+    else if (!strcmp(what, "names"))
+        ranges(300);
     else if (!strcmp(what, "pairs"))
         pairs(stream, PAIRS);
     else
@@ -66,6 +92,8 @@ int main(int argc, char **argv) {
     start();
     mark("second");
     SHOW(cuMemAlloc(&p, 1 << 20));
+    if (!strcmp(what, "snapshot"))
+        OK(snapshot(tmpfile()));
     SHOW(cuMemAlloc(&p, (size_t)1 << 40));
     if (!(child = fork()))
         _exit(0);

@@ -405,6 +405,8 @@ CASES = [
     ("28 a thread cancelled as the file of a trace grows",
      says("cancel_more pairs", r"^at once, served$", env={"VPOOL_TRACE": "pairs.csv.gz"})),
     ("28 a thread cancelled while an error is explained", cancelled_in_a_dump),
+    ("28 a thread cancelled in a snapshot", says("cancel_more snapshot", r"^at once, served$")),
+    ("28 a thread cancelled as a line is said of its ranges", says("cancel_more names", r"^at once, served$")),
     ("29 the smallest stack", on_the_smallest_stack({})),
     ("29 the smallest stack, and a dump", on_the_smallest_stack({"VPOOL_DUMP": "oom", "VPOOL_DUMP_FILE": "%p.small"})),
     ("29 the smallest stack, and a dump as JSON",
