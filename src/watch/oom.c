@@ -6,14 +6,13 @@
 #include "watch/dump.h"
 
 #include "watch/holders.h"
+#include "watch/symbols.h"
 #include "process/state.h"
 #include "base/clock.h"
 #include "base/os_memory.h"
 #include "base/output.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <link.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,41 +44,30 @@ void vp_oom_end(void) {
 
 enum { PROCESSES = 64, LISTED = 4 };
 
-/* nvmlProcessInfo_t since driver 510, and the functions used. */
+/* nvmlProcessInfo_t since driver 510. */
 struct nvml_process {
     unsigned pid;
     unsigned long long used;
     unsigned gpu_instance, compute_instance;
 };
-typedef int nvml_init_fn(void);
-typedef int nvml_device_fn(const char *bus, void **device);
-typedef int nvml_processes_fn(void *device, unsigned *count, struct nvml_process *out);
 
-static int is_nvml(struct dl_phdr_info *info, size_t size, void *found) {
-    return *(bool *)found = strstr(info->dlpi_name, "/libnvidia-ml.so") != NULL;
-}
-
-/* Asks for the library only where it is loaded: dlopen may allocate even if it loads nothing. */
-static void *loaded_nvml(void) {
-    bool found = false;
-    dl_iterate_phdr(is_nvml, &found);
-    return found ? dlopen("libnvidia-ml.so.1", RTLD_NOLOAD | RTLD_LAZY) : NULL;
-}
-
-static unsigned processes_of(void *nvml, const int pci[3], struct nvml_process *out) {
+/* The dynamic linker is not asked, not even to keep the library: it may be loading another one, whose constructor waits
+ * for this thread. */
+static unsigned processes_of(const int pci[3], struct nvml_process *out) {
+    enum { INIT, SHUTDOWN, DEVICE, RUNNING, SYMBOLS };
+    static const char *const names[SYMBOLS] = {"nvmlInit_v2", "nvmlShutdown", "nvmlDeviceGetHandleByPciBusId_v2",
+                                               "nvmlDeviceGetComputeRunningProcesses_v3"};
+    void *nvml[SYMBOLS], *device;
     char bus[32];
-    void *device;
     unsigned count = PROCESSES;
-    nvml_init_fn *init = (nvml_init_fn *)dlsym(nvml, "nvmlInit_v2"),
-                 *shutdown = (nvml_init_fn *)dlsym(nvml, "nvmlShutdown");
-    nvml_device_fn *handle = (nvml_device_fn *)dlsym(nvml, "nvmlDeviceGetHandleByPciBusId_v2");
-    nvml_processes_fn *processes = (nvml_processes_fn *)dlsym(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
-    if (!init || !shutdown || !handle || !processes || init())
+    if (!vp_symbols_find(names, SYMBOLS, nvml) || !nvml[SHUTDOWN] || !nvml[DEVICE] || !nvml[RUNNING] ||
+        ((int (*)(void))nvml[INIT])())
         return 0;
     snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", (unsigned)pci[0], (unsigned)pci[1], (unsigned)pci[2]);
-    if (handle(bus, &device) || processes(device, &count, out))
+    if (((int (*)(const char *, void **))nvml[DEVICE])(bus, &device) ||
+        ((int (*)(void *, unsigned *, struct nvml_process *))nvml[RUNNING])(device, &count, out))
         count = 0;
-    shutdown();
+    ((int (*)(void))nvml[SHUTDOWN])();
     return count < PROCESSES ? count : PROCESSES;
 }
 
@@ -91,8 +79,7 @@ enum { HOLDERS = 5, HOLDER_FRAMES = 4 };
 /* Those that have most; this process is among them only where NVML knows it by its id here. */
 static void say_processes(struct vp_text *b, const struct vp_dump_device *d) {
     struct nvml_process all[PROCESSES];
-    void *nvml = loaded_nvml();
-    unsigned count = nvml ? processes_of(nvml, d->pci, all) : 0;
+    const unsigned count = processes_of(d->pci, all);
     for (int listed = 0; listed < LISTED; listed++) {
         struct nvml_process *most = NULL;
         for (unsigned i = 0; i < count; i++)
@@ -104,8 +91,6 @@ static void say_processes(struct vp_text *b, const struct vp_dump_device *d) {
         vp_say(b, "%s process %u has %s", listed ? "," : ";", most->pid, VP_SIZE(most->used));
         most->used = 0;
     }
-    if (nvml)
-        dlclose(nvml);
 }
 
 static void say_device(struct vp_text *b, const struct vp_dump_device *d) {

@@ -316,6 +316,14 @@ def all_closed(name):
     return test
 
 
+# ---- 48: libraries whose constructors wait
+
+def others_are_told_of():
+    """As NVML knows them, which the program has loaded."""
+    done = run("loads")
+    check("; process 4242 has 1.0 GiB" in done.err, done, "wanted the other process")
+
+
 # ---- the table: the fault's number, what it was, how the program is run, what is wanted
 
 PAIR = {"CUR0": "1"}
@@ -458,6 +466,7 @@ CASES = [
     *[(f"47 what others used, for which {what} waits, freed on a stream of it that had nothing to do", says(f"implied {how}", "^byte 2$"))
       for how, what in (("context", "a context"), ("parts", "a green context"))],
     ("48 a library that waits, as it is loaded, for a thread that allocates", same("loads")),
+    ("48 others' memory is told of meanwhile", others_are_told_of),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
