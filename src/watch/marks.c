@@ -235,14 +235,19 @@ void vp_marks_tell_early(void) {
     vp_trace_unlock();
 }
 
-/* False: nothing is recorded. */
+/* False: nothing is recorded. Files may be opened under the trace's lock, which a thread that is cancelled would keep.
+ */
 static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
     char cut[VP_MARKS_NAME];
+    int cancel;
     if (!vp_api_ready())
         return false;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     vp_marks_tell_early();
     cut_name(cut, name);
-    return vp_trace_mark(op, cut, thread, depth);
+    const bool told = vp_trace_mark(op, cut, thread, depth);
+    pthread_setcancelstate(cancel, NULL);
+    return told;
 }
 
 /* Lets the lock go, under which the trace's is never taken. False: it is neither told nor kept. */

@@ -51,13 +51,9 @@ void vp_trace_failure(CUdevice device, size_t size, uint32_t stream) {
 }
 
 bool vp_trace_mark(char op, const char *name, uint64_t thread, uint32_t depth) {
-    int cancel;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    bool on = vp_trace_lock();
-    if (on) {
-        vp_trace_put(op, VP_TRACE_TEXT(name), VP_TRACE_NUMBER(thread), VP_TRACE_NUMBER(depth));
-        vp_trace_unlock();
-    }
-    pthread_setcancelstate(cancel, NULL);
-    return on;
+    if (!vp_trace_lock())
+        return false;
+    vp_trace_put(op, VP_TRACE_TEXT(name), VP_TRACE_NUMBER(thread), VP_TRACE_NUMBER(depth));
+    vp_trace_unlock();
+    return true;
 }

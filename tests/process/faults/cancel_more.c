@@ -1,8 +1,8 @@
-/* A thread is cancelled in the process's first call, in its first mark, in an allocation that fails, in pairs that are
- * recorded until the file has grown, in a snapshot, or as it names more ranges than are told apart, which is said;
- * another allocates and fails afterwards.
+/* A thread is cancelled in the process's first call, in its first mark, be there earlier ones or not, in an allocation
+ * that fails, in pairs that are recorded until the file has grown, in a snapshot, or as it names more ranges than are
+ * told apart, which is said; another allocates and fails afterwards.
  *
- * usage: cancel_more first|mark|oom|pairs|snapshot|names */
+ * usage: cancel_more first|mark|early|oom|pairs|snapshot|names */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
@@ -61,7 +61,7 @@ static void *work(void *unused) {
     pthread_cancel(pthread_self());
     if (!strcmp(what, "first"))
         cuDevicePrimaryCtxRetain(&c, 0);
-    else if (!strcmp(what, "mark"))
+    else if (!strcmp(what, "mark") || !strcmp(what, "early"))
         mark("first");
     else if (!strcmp(what, "snapshot"))
         snapshot(out);
@@ -81,6 +81,8 @@ int main(int argc, char **argv) {
     pid_t child;
 
     what = argc > 1 ? argv[1] : "first";
+    if (!strcmp(what, "early"))
+        mark("before CUDA");
     OK(cuInit(0));
     if (strcmp(what, "first"))
         start();

@@ -410,6 +410,8 @@ CASES = [
      says("cancel_more first", r"^at once, served$", env={"VPOOL_LOG": "debug"})),
     ("28 a thread cancelled in a mark",
      says("cancel_more mark", r"^at once, served$", env={"VPOOL_TRACE": "m.csv"})),
+    ("28 a thread cancelled in a mark that comes behind earlier ones",
+     says("cancel_more early", r"^at once, served$", env={"VPOOL_TRACE": "early.csv"})),
     ("28 a thread cancelled as the file of a trace grows",
      says("cancel_more pairs", r"^at once, served$", env={"VPOOL_TRACE": "pairs.csv.gz"})),
     ("28 a thread cancelled while an error is explained", cancelled_in_a_dump),
