@@ -67,8 +67,9 @@ static int own_descriptor(const char *path) {
     return -1;
 }
 
-/* In a folder where everybody may make files and remove only their own, an earlier file of another user's is
- * a trap: what the kernel refuses with fs.protected_regular, here whatever that is set to. */
+/* In a folder where everybody may make files and remove only their own, an earlier file or pipe of another user's is a
+ * trap: what the kernel refuses with fs.protected_regular and _fifos, here whatever these are set to. Links there it
+ * refuses us in any case. */
 static bool trap(const char *path, const struct stat *file) {
     struct stat about;
     const char *slash = strrchr(path, '/');
@@ -89,9 +90,9 @@ static int check(int fd, const char *path) {
     struct stat about;
     if (fstat(fd, &about) < 0)
         return -errno;
-    if (!S_ISREG(about.st_mode))
-        return S_ISDIR(about.st_mode) ? -EISDIR : 0;
-    if (about.st_nlink > 1)
+    if (S_ISDIR(about.st_mode))
+        return -EISDIR;
+    if (S_ISREG(about.st_mode) && about.st_nlink > 1)
         return -EMLINK;
     return trap(path, &about) ? -EPERM : 0;
 }
@@ -155,7 +156,7 @@ const char *vp_output_error(int err) {
     switch (err) {
     case -ELOOP: return "a link, which is followed to devices and pipes alone";
     case -EMLINK: return "the file has a second name (a hard link)";
-    case -EPERM: return "the file is another user's";
+    case -EPERM: return "it is another user's";
     case -ENXIO: return "nobody reads from it";
     case -ETIMEDOUT: return "its reader does not read";
     default: return strerror(-err);

@@ -17,9 +17,9 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
 
 /* Opens what is there, or makes it (mode 0644); `flags` are added to those of open(2), O_RDWR and O_TRUNC
  * among them. A file that is there is taken only if it is the user's alone to give: no link leads to it, it
- * has no second name, and in a folder like /tmp it is no other user's. A link is followed to a device or a
- * pipe; /dev/stderr, /dev/fd/N and the like are the program's own descriptor N. A pipe that nobody reads is
- * not waited for.
+ * has no second name, and in a folder like /tmp it is no other user's, nor is a pipe. A link is followed to a device
+ * or a pipe; /dev/stderr, /dev/fd/N and the like are the program's own descriptor N. A pipe that nobody
+ * reads is not waited for.
  *
  * The descriptor, which no other program inherits, or a negative errno: -ELOOP a link to a file, -EMLINK a
  * second name, -EPERM another user's. */

@@ -261,6 +261,27 @@ def a_reader_that_sleeps_is_left():
     check(done.status == 0 and "does not read" in done.err, done, "wanted one line")
 
 
+def traps_are_not_stepped_into():
+    """Another user's pipe, link and file under the name that we were told to write to, in a folder like /tmp."""
+    if os.geteuid():
+        raise Skip("another user's files are for root to make")
+    pipe, path = (os.path.join(tempfile.mkdtemp(dir=TMP), "out") for _ in range(2))
+    os.mkfifo(pipe)
+    os.chmod(os.path.dirname(path), 0o1777)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for make in os.mkfifo, lambda at: os.symlink(pipe, at), lambda at: open(at, "x", encoding="ascii").close():
+        make(path)
+        os.chmod(path, 0o666)
+        os.lchown(path, 12345, 12345)
+        own = reader if os.path.islink(path) else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        done = run("dump", env=outputs(path)["stats"], limit=10)
+        with contextlib.suppress(BlockingIOError):
+            check(not os.read(own, 1), done, "wanted nothing to be written")
+        refused = "Permission denied" if os.path.islink(path) else "another user's"  # the former by the kernel
+        check(done.status == 0 and refused in done.err, done, "wanted one line")
+        os.unlink(path)
+
+
 # ---- 27: descriptors 0, 1 and 2
 
 def a_trace_is_none_of_the_standard_descriptors():
@@ -382,6 +403,7 @@ CASES = [
     ("19 a file with two names", links_are_not_followed(os.link, replaced=["dump"])),
     ("19 devices and pipes", devices_and_pipes_are),
     ("19 a pipe whose reader sleeps", a_reader_that_sleeps_is_left),
+    ("19 another user's pipe, link and file", traps_are_not_stepped_into),
     ("20 a fork while another process is waited for", says("ipcfork", r"fork took [01]\.")),
     ("20 descriptors that a child would inherit", says("inherit", r"^descriptors passed on: 0 stay open")),
     ("21 out of memory waits once", says("pitch", r"cudaMalloc -> 2 after [0-7]\.", r"cudaMallocPitch -> 2 after [0-7]\.",
