@@ -112,7 +112,7 @@ static CUresult map_some(const struct vp_ipc_reply *reply, const int *fds, const
 }
 
 static CUresult begin(const struct vp_ipc_reply *reply, struct vp_import *import) {
-    if (!reply->count || !reply->asked || reply->offset >= reply->bytes || reply->asked > reply->bytes - reply->offset)
+    if (!reply->asked || reply->offset >= reply->bytes || reply->asked > reply->bytes - reply->offset)
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult res = vp_state.drv.cuMemAddressReserve(&import->base, reply->bytes, 0, 0, 0);
     if (res)
@@ -121,6 +121,21 @@ static CUresult begin(const struct vp_ipc_reply *reply, struct vp_import *import
     import->asked = reply->asked;
     import->ptr = import->base + reply->offset;
     return CUDA_SUCCESS;
+}
+
+/* Takes one message, whose descriptors are closed. */
+static CUresult map_all(const struct vp_ipc_reply *reply, const int *fds, size_t n, struct vp_import *import,
+                        size_t *mapped) {
+    CUresult res = reply->result;
+    if (!res && (!n || n != reply->count))
+        res = CUDA_ERROR_INVALID_HANDLE;
+    if (!res && !import->base)
+        res = begin(reply, import);
+    if (!res)
+        res = map_some(reply, fds, import, mapped);
+    while (n)
+        close(fds[--n]);
+    return res;
 }
 
 /* Asks the exporter and maps what it sends. Without the library's lock. On failure nothing is left behind. */
@@ -140,24 +155,16 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
         size_t n = VP_CHANNEL_FDS;
         if (!err)
             err = vp_channel_wait(fd);
+        vp_calls_begin(); /* before the lock, for which a fork in a signal's handler is not to wait */
         vp_lock_take(&vp_imports_in_hand);
         if (!err)
             err = vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
-        if (err) {
-            vp_lock_release(&vp_imports_in_hand);
-            res = vp_ipc_unreachable(err, handle);
-            break;
-        }
-        res = reply.result;
-        if (!res && (n != reply.count || n > VP_CHANNEL_FDS))
-            res = CUDA_ERROR_INVALID_HANDLE;
-        if (!res && !import->base)
-            res = begin(&reply, import);
-        if (!res)
-            res = map_some(&reply, fds, import, &mapped);
-        while (n)
-            close(fds[--n]);
+        if (!err)
+            res = map_all(&reply, fds, n, import, &mapped);
         vp_lock_release(&vp_imports_in_hand);
+        vp_calls_end();
+        if (err)
+            res = vp_ipc_unreachable(err, handle);
     } while (!res && reply.left);
     close(fd);
     if (!res && mapped != import->bytes)
