@@ -25,8 +25,11 @@ __attribute__((constructor)) static void begin(void) {
         return;
     vp_output_know_stderr();
     vp_options();
-    vp_adopt();
-    vp_first_mark();
+    /* Else NVTX has loaded it, say: the program has begun, and what is in its environment is its own. */
+    if (first) {
+        vp_adopt();
+        vp_first_mark();
+    }
     /* A fork may meet another thread that opens the library. */
     pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child);
     pthread_atfork(NULL, NULL, vp_nvtx_fork_child);

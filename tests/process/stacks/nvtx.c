@@ -44,10 +44,11 @@ static const void *export_table(uint32_t id) {
 }
 
 static int attach(void) {
-    const char *path = getenv("NVTX_INJECTION64_PATH");
+    const char *path = getenv("NVTX_INJECTION64_PATH"), *before = getenv("TF_GPU_ALLOCATOR");
     void *library = path ? dlopen(path, RTLD_LAZY) : NULL;
     int (*init)(const void *(*)(uint32_t)) =
         library ? (int (*)(const void *(*)(uint32_t)))dlsym(library, "InitializeInjectionNvtx2") : NULL;
+    CHECK(getenv("TF_GPU_ALLOCATOR") == before); /* the program has begun, perhaps in several threads */
     for (int i = 1; i < 16; i++) {
         core_table[i] = &core[i];
         core2_table[i] = &core2[i];
