@@ -120,14 +120,8 @@ static inline CUstream vp_own(CUstream stream) {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/* True if a native call that ended with `res` is worth another try, after the pools have given back what lay
- * idle, or what work that has now ended was done with. */
-static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *relief, size_t wanted) {
-    return ours && res == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(relief, wanted);
-}
-
 /* The result of a native call that may want memory of the device (so many bytes; 0: not known), tried again for as long
- * as that may help. */
+ * as that may help: after the pools have given back what lay idle, or what work that has now ended was done with. */
 #define VP_TRIED(ours, wanted, call)                                                                                   \
     ({                                                                                                                 \
         bool ours_ = (ours);                                                                                           \
@@ -137,6 +131,6 @@ static inline bool vp_door_try_again(bool ours, CUresult res, struct vp_relief *
             vp_api_again(&relief_);                                                                                    \
             res_ = (call);                                                                                             \
             vp_api_again(&relief_);                                                                                    \
-        } while (vp_door_try_again(ours_, res_, &relief_, wanted));                                                    \
+        } while (ours_ && res_ == CUDA_ERROR_OUT_OF_MEMORY && vp_api_relieve_more(&relief_, wanted));                  \
         res_;                                                                                                          \
     })
