@@ -215,7 +215,7 @@ static void read_figures(struct giver *g, uint64_t *held) {
         g->idle = 0;
 }
 
-/* The page of a process that lives in our namespace, gives, and has memory on that device. */
+/* The page of a process that lives in our namespace, is not stopped, gives, and has memory on that device. */
 static bool look(int folder, const char *name, int pid, const CUuuid *uuid, struct giver *out) {
     struct stat about;
     struct vp_process now;
@@ -231,7 +231,7 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
     *out = (struct giver){.page = page, .pid = pid};
     if (atomic_load(&page->magic) == VP_SHARED_STATS_MAGIC && page->version == VP_SHARED_STATS_VERSION &&
         page->namespace == vp_process_namespace() && atomic_load(&page->loans.takes) & VP_LOANS_LENT &&
-        vp_process_read(pid, &now) && vp_process_same(&now, &page->process))
+        vp_process_read(pid, &now) && vp_process_same(&now, &page->process) && !vp_process_is_stopped(pid))
         for (uint32_t i = 0; i < atomic_load(&page->devices) && i < VP_SHARED_STATS_DEVICES; i++) {
             uint64_t held;
             out->figures = &page->device[i];
@@ -350,15 +350,14 @@ static uint64_t add_up(const struct giver *givers, unsigned count) {
 }
 
 /* What streams have freed last lies in their caches, and in the pages as alive: a process that sleeps since then has
- * told nobody. It is asked for its figures, of which nothing comes to an end there: all are asked at once, and one that
- * is stopped is not. */
+ * told nobody. It is asked for its figures, of which nothing comes to an end there: all are asked at once. */
 static void look_closely(struct giver *givers, unsigned count) {
     uint32_t number[PAGES];
     bool asked[PAGES];
     uint64_t held, none;
     for (unsigned i = 0; i < count; i++) {
         atomic_fetch_add(&givers[i].page->asked, 1);
-        asked[i] = !vp_process_is_stopped(givers[i].pid) && post(&givers[i], VP_LOANS_LOOK, 0, &number[i]);
+        asked[i] = post(&givers[i], VP_LOANS_LOOK, 0, &number[i]);
     }
     const uint64_t until = vp_clock_ns() + ANSWER_NS;
     for (unsigned i = 0; i < count; i++) {

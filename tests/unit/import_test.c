@@ -23,8 +23,8 @@ static struct exporter {
 static void *answer(void *unused) {
     const int client = vp_channel_accept(other.listener);
     struct vp_ipc_request ask;
-    struct vp_ipc_reply reply = {.count = 1, .left = other.chunks - 1, .bytes = other.chunks * CHUNK, .asked = CHUNK,
-                                 .size = {CHUNK}};
+    struct vp_ipc_reply reply = {
+        .count = 1, .left = other.chunks - 1, .bytes = other.chunks * CHUNK, .asked = CHUNK, .size = {CHUNK}};
     int err = vp_channel_receive(client, &ask, sizeof ask, NULL, NULL);
     while (!err && other.sent++ < PATIENCE) {
         err = vp_channel_send(client, &reply, sizeof reply, &other.shown, reply.count);

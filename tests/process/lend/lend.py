@@ -228,6 +228,18 @@ def a_stopped_process_holds_nobody_up_for_long():
 
 
 @tap.by_the_clock
+def stopped_processes_are_not_waited_for_one_by_one():
+    with holders(*[{}] * 5) as (*stopped, asks):
+        for one in stopped:
+            peak(one, asks, 45)
+            one.process.send_signal(signal.SIGSTOP)
+        assert asks("ALLOC", "a", 150) == OUT_OF_MEMORY
+        assert asks.seconds < 4, asks.seconds
+        for one in stopped:
+            one.process.send_signal(signal.SIGCONT)
+
+
+@tap.by_the_clock
 def one_that_is_stopped_while_it_asks_is_in_nobodys_way():
     with holders({}, {}, {}) as (a, b, c):
         peak(a, b)
@@ -336,7 +348,8 @@ tap.run([two_processes_peak_in_turns, three_processes_peak_in_turns, who_uses_it
          what_a_stream_has_just_freed_is_lent, a_program_that_is_replaced_has_nothing_and_lends_again,
          without_lending_they_fail, who_does_not_lend_may_ask,
          live_memory_is_never_lent, what_lies_beside_live_memory_is_not_waited_for, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
-         who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long, a_killed_process_is_not_waited_for,
+         who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long,
+         stopped_processes_are_not_waited_for_one_by_one, a_killed_process_is_not_waited_for,
          one_that_is_stopped_while_it_asks_is_in_nobodys_way,
          one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows, cudas_own_calls_borrow_too,
          a_program_without_a_pool_borrows, each_call_fails_in_turn])
