@@ -202,12 +202,12 @@ VP_PUBLIC int vpool_snapshot(int fd) {
     if (!vp_dump_lock())
         return -EBUSY;
     struct vp_dump *dump = vp_dump_take(VP_DUMP_REQUEST, NULL);
-    if (dump) {
+    if (dump)
         dump->number = ++written;
+    vp_dump_unlock(); /* whoever reads at the other end may take its time */
+    if (dump)
         err = vp_dump_json(dump, -1, fd);
-    }
     vp_dump_free(dump);
-    vp_dump_unlock();
     return err;
 }
 

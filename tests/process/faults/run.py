@@ -491,6 +491,7 @@ CASES = [
       for how, what in (("context", "a context"), ("parts", "a green context"))],
     ("48 a library that waits, as it is loaded, for a thread that allocates", same("loads")),
     ("48 others' memory is told of meanwhile", others_are_told_of),
+    ("49 a snapshot into a pipe that a signal's handler empties", same("drained")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
