@@ -180,8 +180,7 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     munmap(b, sizeof *b);
 }
 
-/* Not analysed: what there is to say is said without the lock, too, where another dump takes too long. */
-VP_NOT_ANALYSED void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
+void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
     bool wanted = vp_dump_plan()->when[VP_DUMP_OOM];
     int place_errno = errno;
     if ((!wanted && !vp_log_shows(VP_LOG_WARN)) || !worth_telling())
@@ -191,18 +190,17 @@ VP_NOT_ANALYSED void vp_oom_explain(CUdevice device, size_t asked, uint64_t time
                                             .stream = vp_snapshot_stream(timeline_id),
                                             .cache = timeline_id == UINT64_MAX};
     int cancel;
-    /* Files are written with the locks held. */
+    /* A file is written with the dumps' lock held. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    bool locked = vp_dump_lock();
     struct vp_dump *dump = vp_dump_take(VP_DUMP_OOM, &request);
     for (int i = 0; dump && i < dump->count; i++)
         if (dump->device[i].snap.device == device && vp_log_shows(VP_LOG_WARN))
             report(dump, &dump->device[i]);
-    if (dump && wanted && locked)
+    if (dump && wanted && vp_dump_lock()) {
         vp_dump_write(dump);
-    vp_dump_free(dump);
-    if (locked)
         vp_dump_unlock();
+    }
+    vp_dump_free(dump);
     pthread_setcancelstate(cancel, NULL);
     errno = place_errno;
 }
