@@ -182,22 +182,20 @@ static void append_plain(struct vp_journal *j, const char *line, size_t n) {
 
 /* ---- both ---- */
 
-/* To make a file shorter that another process has mapped would end that process. Some file systems have no locks. */
+/* To make a file shorter that another process has mapped would end that process. The lock is of the open file, which
+ * its mapping keeps: a program that has looked at its own trace has closed no more than that. Some file systems have no
+ * locks. */
 static int lock_file(int fd) {
     struct flock lock = {.l_type = F_WRLCK};
-    return fcntl(fd, F_SETLK, &lock) < 0 && (errno == EACCES || errno == EAGAIN) ? -EBUSY : 0;
+    return fcntl(fd, F_OFD_SETLK, &lock) < 0 && (errno == EACCES || errno == EAGAIN) ? -EBUSY : 0;
 }
 
-/* The program may have closed the descriptor, and the lock went with it; under its number may be a file of its own. 0,
- * or -EBADF where the journal's cannot be had again. */
+/* The program may have closed the descriptor; under its number may be a file of its own. 0, or -EBADF where the
+ * journal's cannot be had again. */
 static int find_file(struct vp_journal *j) {
     if (vp_descriptor_is_ours(&j->file))
         return 0;
-    if (!*j->path || vp_descriptor_reopen(&j->file, j->path, O_RDWR) || lock_file(j->file.fd)) {
-        vp_descriptor_close(&j->file);
-        return -EBADF;
-    }
-    return 0;
+    return *j->path && !vp_descriptor_reopen(&j->file, j->path, O_RDWR) ? 0 : -EBADF;
 }
 
 /* The file reaches as far as the window from `base` on, with room on the disk, and it is mapped. On failure the old
@@ -223,6 +221,7 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
         munmap(j->window, window_of(j));
     j->window = mem;
     j->base = base;
+    (void)lock_file(j->file.fd); /* that of an open file before it went with the last window */
     return 0;
 }
 
@@ -264,7 +263,7 @@ static int let_go(struct vp_journal *j) {
     return err ? err : closed;
 }
 
-/* The record lock stays: it is the parent's, and no descriptor of ours can give it back. */
+/* The lock stays with the parent, whose open file it is of. */
 void vp_journal_leave(struct vp_journal *j) {
     (void)drop(j);
 }
