@@ -278,8 +278,11 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
     struct sum *sums = vp_os_take_sparse(bytes);
     if (!sums)
         return 0;
+    const bool inside = vp_thread.inside;
+    vp_thread.inside = true; /* a signal's handler does not come to these locks */
     for (int i = 0; i < SHARDS; i++)
         add_up_shard(sums, stacks, device, &shards[i]);
+    vp_thread.inside = inside;
     for (uint32_t i = 1; i <= stacks; i++) {
         struct vp_stack_holder h = {i, sums[i].bytes, sums[i].blocks, sums[i].sampled};
         for (int at = 0; h.bytes && at < most; at++) {
