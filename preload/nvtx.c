@@ -169,14 +169,13 @@ static void *register_a(void *domain, const char *name) {
     return register_name(name);
 }
 
-static void *register_w(void *domain, const wchar_t *wide) {
+static void *domain_w(const wchar_t *wide) {
     char name[NAME];
     return register_name(narrow(wide, name));
 }
 
-static void *domain_w(const wchar_t *wide) {
-    char name[NAME];
-    return register_name(narrow(wide, name));
+static void *register_w(void *domain, const wchar_t *wide) {
+    return domain_w(wide);
 }
 
 /* ---- attaching ---- */

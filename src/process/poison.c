@@ -194,11 +194,6 @@ static struct window *window_take(const struct vp_context *ctx) {
     return w;
 }
 
-static void window_put(struct window *w) {
-    w->next = idle_windows;
-    idle_windows = w;
-}
-
 void vp_poison_context_over(const struct vp_context *ctx) {
     for (struct window **link = &idle_windows; *link;) {
         struct window *w = *link;
@@ -267,8 +262,10 @@ static VP_LOCKED bool look(struct place *p, const struct record *rec, CUdevicept
         vp_poison_counts.checked_bytes += n;
         at += n;
     }
-    if (w)
-        window_put(w);
+    if (w) {
+        w->next = idle_windows;
+        idle_windows = w;
+    }
     return w != NULL;
 }
 
@@ -326,12 +323,6 @@ static VP_LOCKED bool part_next(const struct vp_memory *mem, const struct vp_reg
     return true;
 }
 
-/* A program that leans on zeros is to hear of it. */
-static void say_unfilled(void) {
-    if (vp_options()->zero)
-        vp_log_once(VP_LOG_WARN, "VPOOL_ZERO: the driver refuses to fill memory: some that is handed out is not zero");
-}
-
 /* The lock was let go: it may have been freed meanwhile, as by the end of its context. */
 static VP_LOCKED bool is_still(struct vp_pool *pool, CUdeviceptr addr, uint64_t serial) {
     const struct vp_region *r = vp_pool_find(pool, addr);
@@ -358,8 +349,9 @@ bool vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const
             there = is_still(pool, addr, serial);
         }
     }
-    if (there && (!entered || !fill(&place, r, vp_options()->zero ? 0 : PATTERN)))
-        say_unfilled();
+    /* A program that leans on zeros is to hear of it. */
+    if (there && (!entered || !fill(&place, r, vp_options()->zero ? 0 : PATTERN)) && vp_options()->zero)
+        vp_log_once(VP_LOG_WARN, "VPOOL_ZERO: the driver refuses to fill memory: some that is handed out is not zero");
     if (!entered)
         return there;
     /* Anybody may use it at once. */

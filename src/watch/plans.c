@@ -134,12 +134,6 @@ static bool path_of(CUdevice dev, char path[PATH_MAX], const char **why) {
     return snprintf(path, PATH_MAX, "%s%s%s", plans.folder, *plans.folder ? "/" : "", vp_options()->plan) < PATH_MAX;
 }
 
-/* A program that changes its folder is to write what it has learnt where it has looked for it. */
-static void find_folder(void) {
-    if (!*plans.folder && (!getcwd(plans.folder, sizeof plans.folder) || *plans.folder != '/'))
-        *plans.folder = 0;
-}
-
 static VP_LOCKED void read_plan(struct vp_pool *pool, const char *path) {
     static struct vp_learnt learnt; /* too large for some stacks */
     char why[256];
@@ -168,8 +162,10 @@ void vp_plans_open(struct vp_pool *pool) {
     describe(&plans.about[dev], pool);
     plans.device_key[dev] = key_of(&plans.about[dev]);
     pool->config.await_ahead = await_builder;
-    if (!is_auto() && *vp_options()->plan != '/')
-        find_folder();
+    /* A program that changes its folder is to write what it has learnt where it has looked for it. */
+    if (!is_auto() && *vp_options()->plan != '/' && !*plans.folder &&
+        (!getcwd(plans.folder, sizeof plans.folder) || *plans.folder != '/'))
+        *plans.folder = 0;
     if (!path_of(dev, path, &why)) {
         vp_log_once(VP_LOG_WARN, "VPOOL_PLAN: %s: nothing is learnt", why);
         return;

@@ -177,10 +177,6 @@ void vp_stats_serves(bool is_first) {
     faults_before = faults_of_children();
 }
 
-static bool had_children(void) {
-    return faults_of_children() != faults_before;
-}
-
 static void print_silence(void) {
     vp_log_print("%s (process %d) made no CUDA allocation that the library saw; `vpool doctor -- PROGRAM` says why",
                  program_invocation_short_name, (int)getpid());
@@ -334,7 +330,7 @@ VP_NOT_ANALYSED void vp_stats_write(void) {
         return;
     const char *where = vp_options()->stats;
     bool open = atomic_load(&vp_state.phase) == VP_OPEN, summary = !strcmp(where, "1");
-    if (summary && serves && !has_used_cuda() && (open || (first == getpid() && !had_children())))
+    if (summary && serves && !has_used_cuda() && (open || (first == getpid() && faults_of_children() == faults_before)))
         print_silence();
     if (!*where || !open || (summary && !has_used_cuda()))
         return;
