@@ -91,6 +91,27 @@ static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
 
 /* ---- under the lock ---- */
 
+/* A fork in a signal's handler takes these locks, and does not wait for a thread that is inside. `inside`: was it? */
+static VP_ACQUIRES(vp_marks_guard) bool lock(void) {
+    const bool inside = vp_thread.inside;
+    vp_thread.inside = true;
+    vp_lock_take(&vp_marks_guard);
+    return inside;
+}
+
+static VP_RELEASES(vp_marks_guard) void unlock(bool inside) {
+    vp_lock_release(&vp_marks_guard);
+    vp_thread.inside = inside;
+}
+
+static VP_TRIES(vp_marks_guard) VP_NOT_ANALYSED /* it returns both ways */ bool lock_for_a_while(bool *inside) {
+    *inside = vp_thread.inside;
+    vp_thread.inside = true;
+    const bool taken = vp_lock_for_a_while(&vp_marks_guard);
+    vp_thread.inside = taken || *inside;
+    return taken;
+}
+
 static VP_REQUIRES(vp_marks_guard) bool have_tables(void) {
     if (!marks.tables)
         marks.tables = vp_os_take_sparse(sizeof *marks.tables);
@@ -223,7 +244,7 @@ static void start_counting(void) {
 void vp_marks_tell_early(void) {
     if (!atomic_load_explicit(&marks.early, memory_order_relaxed) || !vp_api_ready() || !vp_trace_lock())
         return;
-    vp_lock_take(&vp_marks_guard);
+    const bool inside = lock();
     for (uint32_t i = 0; i < marks.early; i++) {
         const struct early *e = &marks.tables->early[i];
         vp_trace_at(e->ns);
@@ -231,29 +252,37 @@ void vp_marks_tell_early(void) {
                      VP_TRACE_NUMBER(e->thread), VP_TRACE_NUMBER(e->depth));
     }
     marks.early = 0;
-    vp_lock_release(&vp_marks_guard);
+    unlock(inside);
     vp_trace_unlock();
 }
 
-/* False: nothing is recorded. Files may be opened under the trace's lock, which a thread that is cancelled would keep.
- */
+/* A mark (m), a range that begins (b) or one that ends (e). False: nothing is recorded. Files may be opened under the
+ * trace's lock, which a thread that is cancelled would keep. */
 static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
+    const bool inside = vp_thread.inside;
     char cut[VP_MARKS_NAME];
     int cancel;
     if (!vp_api_ready())
         return false;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    vp_thread.inside = true;
     vp_marks_tell_early();
     cut_name(cut, name);
-    const bool told = vp_trace_mark(op, cut, thread, depth);
+    const bool told = vp_trace_lock();
+    if (told) {
+        vp_trace_put(op, VP_TRACE_TEXT(cut), VP_TRACE_NUMBER(thread), VP_TRACE_NUMBER(depth));
+        vp_trace_unlock();
+    }
+    vp_thread.inside = inside;
     pthread_setcancelstate(cancel, NULL);
     return told;
 }
 
 /* Lets the lock go, under which the trace's is never taken. False: it is neither told nor kept. */
-static VP_RELEASES(vp_marks_guard) bool tell_unlocked(char op, const char *name, uint64_t thread, uint32_t depth) {
+static VP_RELEASES(vp_marks_guard) bool tell_unlocked(bool inside, char op, const char *name, uint64_t thread,
+                                                      uint32_t depth) {
     const bool kept = keep_early(op, name, thread, depth);
-    vp_lock_release(&vp_marks_guard);
+    unlock(inside);
     return kept || tell(op, name, thread, depth);
 }
 
@@ -262,18 +291,18 @@ VP_PUBLIC int vpool_mark(const char *name) {
         return -EINVAL;
     if (!vp_process_is_marked() && vp_api_ready())
         return -ENODEV;
-    vp_lock_take(&vp_marks_guard);
-    return tell_unlocked('m', name, vp_thread_id(), 0) ? 0 : -ENODEV;
+    const bool inside = lock();
+    return tell_unlocked(inside, 'm', name, vp_thread_id(), 0) ? 0 : -ENODEV;
 }
 
 static void thread_ends(void *unused);
 
 /* Setting the value may call malloc, which is the program's. */
 static void tell_own_end(void) {
-    vp_lock_take(&vp_marks_guard);
+    const bool inside = lock();
     const bool have = marks.have_key = marks.have_key || !pthread_key_create(&marks.key, thread_ends);
     const pthread_key_t key = marks.key;
-    vp_lock_release(&vp_marks_guard);
+    unlock(inside);
     own.told = have && !pthread_setspecific(key, &own);
 }
 
@@ -281,10 +310,10 @@ int vp_marks_push(const char *name, const void *domain) {
     start_counting();
     if (!own.told)
         tell_own_end();
-    vp_lock_take(&vp_marks_guard);
+    const bool inside = lock();
     struct thread *t = have_tables() ? ranges_of_thread() : NULL;
     if (!t) {
-        vp_lock_release(&vp_marks_guard);
+        unlock(inside);
         return -ENOMEM;
     }
     look_at_peaks();
@@ -293,7 +322,7 @@ int vp_marks_push(const char *name, const void *domain) {
         t->open[depth] = begun(name);
         t->open[depth].domain = domain;
     }
-    tell_unlocked('b', name, vp_thread_id(), depth);
+    tell_unlocked(inside, 'b', name, vp_thread_id(), depth);
     return (int)depth;
 }
 
@@ -309,10 +338,10 @@ int vp_marks_pop(const void *domain) {
     struct thread *t = own.ranges;
     if (!t)
         return -ENOENT;
-    vp_lock_take(&vp_marks_guard);
+    const bool inside = lock();
     const uint32_t depth = innermost(t, domain) - 1;
     if (depth == UINT32_MAX) {
-        vp_lock_release(&vp_marks_guard);
+        unlock(inside);
         return -ENOENT;
     }
     look_at_peaks();
@@ -329,9 +358,9 @@ int vp_marks_pop(const void *domain) {
         own.ranges = NULL;
     }
     if (depth < DEPTHS_TOLD)
-        tell_unlocked('e', "", vp_thread_id(), depth);
+        tell_unlocked(inside, 'e', "", vp_thread_id(), depth);
     else
-        vp_lock_release(&vp_marks_guard);
+        unlock(inside);
     return (int)depth;
 }
 
@@ -371,12 +400,12 @@ static void thread_ends(void *unused) {
 
 uint64_t vp_marks_start(const char *name) {
     start_counting();
-    vp_lock_take(&vp_marks_guard);
+    const bool inside = lock();
     uint32_t place = 0;
     while (place < marks.started && marks.tables->started[place].id)
         place++;
     if (place == STARTED || !have_tables()) {
-        vp_lock_release(&vp_marks_guard);
+        unlock(inside);
         vp_log_once(VP_LOG_WARN, "more than %d ranges from a start to an end are open: others are not taken up",
                     STARTED);
         return 0;
@@ -387,32 +416,33 @@ uint64_t vp_marks_start(const char *name) {
     struct started *s = &marks.tables->started[place];
     *s = (struct started){.id = ++marks.starts, .range = begun(name)};
     const uint64_t id = s->id;
-    tell_unlocked('b', name, 0, place);
+    tell_unlocked(inside, 'b', name, 0, place);
     return id;
 }
 
 void vp_marks_end(uint64_t id) {
-    vp_lock_take(&vp_marks_guard);
+    bool inside = lock();
     uint32_t place = 0;
     while (place < marks.started && marks.tables->started[place].id != id)
         place++;
     if (!id || id == ENDING || place == marks.started) {
-        vp_lock_release(&vp_marks_guard);
+        unlock(inside);
         return;
     }
     look_at_peaks();
     note_peak(&marks.tables->started[place].range);
     marks.tables->started[place].id = ENDING;
-    tell_unlocked('e', "", 0, place);
-    vp_lock_take(&vp_marks_guard);
+    tell_unlocked(inside, 'e', "", 0, place);
+    inside = lock();
     marks.tables->started[place].id = 0;
-    vp_lock_release(&vp_marks_guard);
+    unlock(inside);
 }
 
 /* ---- told ---- */
 
 bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out) {
-    if (!vp_lock_for_a_while(&vp_marks_guard))
+    bool inside;
+    if (!lock_for_a_while(&inside))
         return false;
     while (*next < marks.names && !marks.tables->names[*next].peak.times)
         ++*next; /* a mark's */
@@ -433,7 +463,7 @@ bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out) {
                 out->peak_bytes = s->range.peak;
         }
     }
-    vp_lock_release(&vp_marks_guard);
+    unlock(inside);
     return there;
 }
 
@@ -459,8 +489,8 @@ static VP_REQUIRES(vp_marks_guard) bool open_in_thread(const struct thread *t, s
 }
 
 bool vp_marks_open(unsigned *next, struct vp_marks_open *out) {
-    bool found = false;
-    if (!vp_lock_for_a_while(&vp_marks_guard))
+    bool found = false, inside;
+    if (!lock_for_a_while(&inside))
         return false;
     for (; !found && *next < THREADS + marks.started; ++*next) {
         if (*next < marks.threads)
@@ -468,7 +498,7 @@ bool vp_marks_open(unsigned *next, struct vp_marks_open *out) {
         else if (*next >= THREADS)
             found = open_started(*next - THREADS, out);
     }
-    vp_lock_release(&vp_marks_guard);
+    unlock(inside);
     return found;
 }
 

@@ -44,8 +44,5 @@ void vp_trace_fork_child(void);
 /* With the library's lock: what the pools hold, where that has changed. */
 void vp_trace_held(void) VP_LOCKED;
 void vp_trace_failure(CUdevice device, size_t size, uint32_t stream);
-/* A mark (m), a range that begins (b), or one that ends (e), of that thread, which is not to be cancelled meanwhile.
- * False: nothing is recorded. */
-bool vp_trace_mark(char op, const char *name, uint64_t thread, uint32_t depth);
 /* The next trace is another one. */
 void vp_trace_held_anew(void);

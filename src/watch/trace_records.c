@@ -49,11 +49,3 @@ void vp_trace_failure(CUdevice device, size_t size, uint32_t stream) {
     vp_trace_put('x', VP_TRACE_NUMBER((uint64_t)device), VP_TRACE_NUMBER(size), VP_TRACE_NUMBER(stream));
     vp_trace_unlock();
 }
-
-bool vp_trace_mark(char op, const char *name, uint64_t thread, uint32_t depth) {
-    if (!vp_trace_lock())
-        return false;
-    vp_trace_put(op, VP_TRACE_TEXT(name), VP_TRACE_NUMBER(thread), VP_TRACE_NUMBER(depth));
-    vp_trace_unlock();
-    return true;
-}

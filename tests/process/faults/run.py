@@ -492,6 +492,8 @@ CASES = [
     ("48 a library that waits, as it is loaded, for a thread that allocates", same("loads")),
     ("48 others' memory is told of meanwhile", others_are_told_of),
     ("49 a snapshot into a pipe that a signal's handler empties", same("drained")),
+    ("49 a signal's handler that forks within marks and ranges",
+     same("forks", "lazy=0", env={"VPOOL_TRACE": "forked.csv", "VPOOL_LOG": "quiet"})),
     ("49 a signal's handler that allocates within a snapshot", same("snaps", "lazy=0", env={"VPOOL_STACKS": "1"})),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
