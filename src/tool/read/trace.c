@@ -60,17 +60,18 @@ static int number_of(struct vp_numbers *numbers, uint64_t key, uint32_t *count, 
     return 0;
 }
 
-/* Threads write their events a little out of order, and RMM's clock begins anew at midnight. */
+/* Threads write their events a little out of order, and RMM's clock begins anew at midnight: what seems to come nearly
+ * a day later came before. */
 uint64_t vp_trace_time(struct vp_trace_reader *r, uint64_t us) {
-    static const uint64_t DAY = UINT64_C(86400000000);
+    static const uint64_t DAY = UINT64_C(86400000000), DISORDER = UINT64_C(7200000000);
     if (!r->timed)
         r->first_us = us;
     r->timed = true;
     us -= r->first_us;
-    if (r->rmm)
-        us = (us + DAY) % DAY + r->last_us / DAY * DAY;
-    if (r->rmm && us + DAY / 2 < r->last_us)
-        us += DAY;
+    if (r->rmm) {
+        const uint64_t later = (us + 2 * DAY - r->last_us % DAY) % DAY;
+        us = r->last_us + (later < DAY - DISORDER ? later : 0);
+    }
     return r->last_us = us > r->last_us && us < UINT64_MAX / 2 ? us : r->last_us;
 }
 
@@ -192,7 +193,7 @@ static int our_line(struct vp_trace_reader *r, char *line) {
 static uint64_t clock_time(const char *text) {
     unsigned h, m, s, us;
     return sscanf(text, "%2u:%2u:%2u%*1[.:]%6u", &h, &m, &s, &us) == 4
-               ? (h * 3600 + m * 60 + s) * UINT64_C(1000000) + us
+               ? (h * 3600 + m * 60 + s) % 86400 * UINT64_C(1000000) + us
                : 0;
 }
 
