@@ -317,9 +317,10 @@ static int drive(struct run *run) {
     }
     vp_model_end(model);
     vp_progress_end(&progress);
-    run->result->late_events = total - late_from;
-    run->result->late_calls = vp_engine_remap_calls(&run->pool.mem.stats) - early_calls;
-    run->result->late_driver_ns = driver_ns(run) - early_ns;
+    if ((run->result->late_events = total - late_from)) {
+        run->result->late_calls = vp_engine_remap_calls(&run->pool.mem.stats) - early_calls;
+        run->result->late_driver_ns = driver_ns(run) - early_ns;
+    }
     free(stream_of);
     return err;
 }

@@ -177,6 +177,14 @@ def the_table_has_a_column_more():
     assert 10.9 < float(lagging[1].split()[-1]) < 12, lagging
 
 
+def a_trace_of_few_events_has_no_late_calls():
+    """A third of two events is none."""
+    for rows, args in ([("a", 1, 64, 0, 0)], []), (HANDED_OVER, ["--late", 20]):
+        result = replay(rows, *args)
+        assert result["driver_calls"]["create"] and result["late_events"] == 0, result
+        assert result["late_driver_calls"] == 0 and result["late_driver_us"] == 0, result
+
+
 def wrong_values_get_one_line():
     path = trace(HANDED_OVER)
     for args in ["--capacity", "1K"], ["--capacity", "65T"], ["--lag", "x"], ["--lag", "-1"], ["--lag", ""], ["--lag", "5ms"], ["--lag", " 5"], ["--lag", "10000001"], ["--work", "x"], \
@@ -229,4 +237,4 @@ tap.run([a_wrong_variable_gets_one_line, waits_of_the_gpu_cost_no_time_while_it_
          the_gpu_is_kept_at_work, work_replaces_the_times, without_a_lag_no_time_passes, the_end_is_as_long_as_one_likes,
          the_table_has_a_column_more,
          wrong_values_get_one_line, a_wrong_option_is_told_of, settings_for_programs_are_not_the_replays,
-         addresses_of_bare_segments_are_told])
+         addresses_of_bare_segments_are_told, a_trace_of_few_events_has_no_late_calls])
