@@ -194,7 +194,8 @@ static const char *obstacle_in_file(const char *path, int depth) {
     _Alignas(Elf64_Ehdr) unsigned char head[PATH_MAX] = {0};
     const char *why = NULL;
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe would be waited for. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
     if (n > 0 && !fstat(fd, &st) &&
         (((st.st_mode & S_ISUID) && st.st_uid != getuid()) || ((st.st_mode & S_ISGID) && st.st_gid != getgid())))

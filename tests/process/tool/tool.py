@@ -41,6 +41,9 @@ def run_ends_as_its_program():
     assert vpool("run", "--sim", "--quiet", GUEST, "open", "alloc=1", f"kill={int(signal.SIGUSR1)}")[0] == -signal.SIGUSR1
     assert vpool("run", "/nowhere/at/all")[0] == 127
     assert vpool("run", "/tmp")[0] == 126
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkfifo(os.path.join(folder, "pipe"), 0o755)
+        assert vpool("run", os.path.join(folder, "pipe"))[0] == 126
     for words in ["--sim", "1G", "--", "true"], ["--stats", "s.json", "true"]:
         status, _, err = vpool("run", *words)
         assert status == 127 and err.endswith(f"a value stands behind '=': {words[0]}={words[1]}\n"), err
