@@ -164,10 +164,18 @@ def refuses_what_is_wrong():
         ({"segments": [], "device_traces": [[event("alloc", 0, -5)]]}, "size is -5"),
         ({"segments": [], "device_traces": [[{"action": "alloc"}]]}, "has no addr"),
         ({"segments": [3], "device_traces": [[]]}, "segment 0 is no dict"),
+        ({"segments": [], "device_traces": [[event([], 0, 5)]]}, "event 0 of device 0 has no action"),
+        ({"segments": [], "device_traces": [[event("alloc", 0, 1 << 64)]]}, "size is too large"),
+        ({"segments": [], "device_traces": [[event("alloc", 0, 10 ** 5000)]]}, "size is too large"),
+        ({"segments": [segment(0, [{**block(0, 512, 5), "address": []}])], "device_traces": [[]]}, "block 0: address is []"),
     ):
         dump(wrong)
         refuses(pattern, path)
     dump(make())
+    # Python's own lists have a last one for it.
+    refuses("no device -1", "--device", "-1", path)
+    closed = subprocess.run([sys.executable, script, path], stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.close(1))
+    assert closed.returncode == 1 and closed.stderr == "snapshot-to-trace: standard output: Bad file descriptor\n", closed
     refuses("No such file or directory", path, os.path.join(folder, "no", "such", "trace.csv"))
     with open(path, "rb") as file:
         before = file.read()
