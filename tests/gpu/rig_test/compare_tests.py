@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -62,11 +64,32 @@ def nothing_is_called_right_that_did_not_run():
         assert run.returncode == 1 and "not all ran" in run.stdout, run.stdout
 
 
+def what_is_interrupted_leaves_no_tests():
+    luck = OUT / "luck"
+    luck.unlink(missing_ok=True)
+    env = os.environ | {"PYTHONPATH": str(STUB), "STUB_LUCK": str(luck)}
+    with subprocess.Popen([sys.executable, COMPARE, "--library", LIBRARY, "--", "hang"], env=env, cwd=OUT, stderr=subprocess.PIPE, text=True) as run:
+        for _ in range(1000):
+            if luck.exists() and luck.read_text(encoding="utf-8").endswith("\n"):
+                break
+            time.sleep(0.01)
+        run.send_signal(signal.SIGINT)
+        said = run.communicate(timeout=30)[1]
+    pid = int(luck.read_text(encoding="utf-8"))
+    try:
+        assert run.returncode == 130 and not said, (run.returncode, said)
+        assert not Path(f"/proc/{pid}").exists()
+    finally:
+        if Path(f"/proc/{pid}").exists():
+            os.kill(pid, signal.SIGKILL)
+
+
 def wrong_arguments_are_told():
-    for words, library, what in ((["--modes", "foo", "--", "x"], LIBRARY, "no mode foo"), (["--", "x"], OUT / "none.so", "is not there")):
+    for words, library, what in ((["--modes", "foo", "--", "x"], LIBRARY, "no mode foo"), (["--", "x"], OUT / "none.so", "is not there"),
+                                 (["--json", "/none/x.json", "--", "x"], LIBRARY, "/none is no folder")):
         run, _ = compare(*words, library=library)
         assert run.returncode == 2 and what in run.stdout, run.stdout
 
 
 tap.run([what_fails_with_the_library_alone_is_found, a_crash_is_a_failure, what_is_as_alone_is_no_finding, each_mode_has_its_settings,
-        nothing_is_called_right_that_did_not_run, wrong_arguments_are_told])
+        nothing_is_called_right_that_did_not_run, what_is_interrupted_leaves_no_tests, wrong_arguments_are_told])

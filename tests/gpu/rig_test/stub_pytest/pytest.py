@@ -13,6 +13,8 @@ LUCK = os.environ["STUB_LUCK"]
 def fails(name):
     """Why it does; None: it passes."""
     if name == "hang":
+        with open(LUCK, "w", encoding="utf-8") as file:
+            file.write(f"{os.getpid()}\n")
         time.sleep(60)
     if name == "crash" and IS_THERE:
         os.abort()
