@@ -68,7 +68,7 @@ def trim(device=None, keep=0):
         _check(device)
     call = needed("vpool_trim")
     which = [] if not call else devices() if device is None else [device]
-    return sum(max(call(each, keep), 0) for each in which)
+    return sum(max(call(each, min(keep, 2**64 - 1)), 0) for each in which)
 
 
 def snapshot(file=None):

@@ -152,7 +152,7 @@ release(b)
 s = vpool.stats()
 assert s.allocs == s["allocs"] == 2 and s.frees == 1 and s.live_bytes == 3 << 20 and s.peak_live_bytes == 8 << 20, s
 assert s.held_bytes >= 8 << 20 and 0 < s.efficiency <= 1 and vpool.devices() == [0], s
-assert not hasattr(s, "nothing")
+assert not hasattr(s, "nothing") and vpool.trim(keep=1 << 64) == 0
 given = vpool.trim()
 assert vpool.stats().given_back_bytes == s.given_back_bytes + given and s.spilled_bytes == s.lent_bytes == s.asleep_bytes == 0, s
 assert vpool.pause(wait=float("inf")) and vpool.stats().asleep_bytes >= 3 << 20 and vpool.resume() and vpool.stats().asleep_bytes == 0
