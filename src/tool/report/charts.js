@@ -13,17 +13,17 @@ const colourOf = name => getComputedStyle(document.documentElement).getPropertyV
 
 /* ---- axes ---- */
 
-/* Round numbers from 0 to `most`, about `count` of them. Of bytes, round in their unit; below a whole one, in that
+/* Round numbers from `least` to `most`, about `count` of them. Of bytes, round in their unit; below a whole one, in that
    under it. */
-function ticks(most, count, bytes) {
+function ticks(most, count, bytes, least = 0) {
     if (!(most > 0))
         return [0];
     const unit = bytes ? 1024 ** Math.min(UNITS.length - 1, Math.floor(Math.log(most) / Math.log(1024) + 1e-9)) : 1;
-    const rough = most / unit / count, power = 10 ** Math.floor(Math.log10(rough));
+    const rough = (most - least) / unit / count, power = 10 ** Math.floor(Math.log10(rough));
     const step = unit * (unit > 1 && rough < 1 ? 2 ** Math.ceil(Math.log2(rough)) : [1, 2, 5, 10].map(n => n * power).find(n => n >= rough));
     const all = [];
-    for (let n = 0; n <= most * 1.0001; n += step)
-        all.push(n);
+    for (let n = Math.ceil(least / step); n * step <= most + (most - least) * 1e-4; n++)
+        all.push(n * step);
     return all;
 }
 
@@ -90,7 +90,7 @@ class Axis {
         const { time } = this.trace;
         const [from, to] = this.byTime ? [time[this.from], time[this.to]] : [this.from, this.to];
         const width = Math.max(1, to - from);
-        return ticks(to, count * to / width, false).filter(value => value >= from && value <= to)
+        return ticks(from + width, count, false, from).filter(value => value <= to)
             .map(value => ({ share: (value - from) / width, text: this.byTime ? formatTime(value) : formatNumber(value) }));
     }
 }

@@ -46,8 +46,8 @@ class Column {
 /* ---- what is there at a moment ---- */
 
 /*
- * Items that each last from an event to an event, ordered by their begin. To know those of a moment without walking all,
- * the list is kept for every STRIDE events.
+ * Items that each last from an event to an event, ordered by their begin. To know those of a moment without walking all, the list is
+ * kept for every STRIDE events, or as many as it has items: all lists together have no more than there are events.
  */
 class Lasting {
     static STRIDE = 4096;
@@ -56,12 +56,14 @@ class Lasting {
         this.from = from;
         this.to = to;
         this.frames = [];
-        let alive = [], next = 0;
-        for (let event = 0; event < events; event += Lasting.STRIDE) {
+        let alive = [], next = 0, frame = null;
+        for (let event = 0; event < events; this.frames.push(frame), event += Lasting.STRIDE) {
+            if (frame && event - frame.event < frame.alive.length)
+                continue;
             for (; next < from.length && from[next] <= event; next++)
                 alive.push(next);
             alive = alive.filter(item => to[item] > event);
-            this.frames.push({ alive: Uint32Array.from(alive), next });
+            frame = { event, alive: Uint32Array.from(alive), next };
         }
     }
 
@@ -97,8 +99,8 @@ class Trace {
         this.begin = new Uint32Array(blocks);
         this.end = new Uint32Array(blocks).fill(events);
         this.asked = new Float64Array(blocks);
-        this.stream = new Uint16Array(blocks);
-        this.streamOf = new Uint16Array(events);
+        this.stream = new Uint32Array(blocks);
+        this.streamOf = new Uint32Array(events);
         this.time = new Float64Array(events);
         this.readEvents();
         this.lasting = new Lasting(this.begin, this.end, events);
@@ -592,7 +594,7 @@ function formatTime(us) {
         return `${us.toFixed(us % 1 ? 1 : 0)} µs`;
     if (us < 1e6)
         return `${(us / 1e3).toFixed(us < 1e4 ? 2 : 1)} ms`;
-    return us < 6e7 ? `${(us / 1e6).toFixed(us < 1e7 ? 3 : 2)} s` : `${Math.floor(us / 6e7)} min ${((us / 1e6) % 60).toFixed(0)} s`;
+    return us < 6e7 ? `${(us / 1e6).toFixed(us < 1e7 ? 3 : 2)} s` : `${Math.floor(Math.round(us / 1e6) / 60)} min ${Math.round(us / 1e6) % 60} s`;
 }
 
 const formatShare = share => share === 1 ? "100 %" : `${(share * 100).toFixed(share > 0.9995 || share < 0.1 ? 2 : 1)} %`;

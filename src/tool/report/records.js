@@ -99,10 +99,10 @@ class Records {
             all.push({ name: names[about.marks + i], from: this.moment(from), to: this.moment(Math.max(from, to - 1)), empty: to === from,
                 time, duration, open: word % 2 === 1, thread, key });
         }
-        const order = [...lanes.values()].sort((a, b) => a.thread - b.thread || a.depth - b.depth).map(lane => `${lane.thread} ${lane.depth}`);
+        [...lanes.values()].sort((a, b) => a.thread - b.thread || a.depth - b.depth).forEach((lane, i) => lane.number = i);
         for (const range of all)
-            range.lane = order.indexOf(range.key);
-        this.lanes = order.length;
+            range.lane = lanes.get(range.key).number;
+        this.lanes = lanes.size;
         return all;
     }
 

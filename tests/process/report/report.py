@@ -214,6 +214,15 @@ def what_the_charts_draw_can_be_read():
         assert 2 <= len(texts) <= 6 and max(map(len, texts)) <= 8, (size, texts)
 
 
+def large_recordings_are_shown_as_they_are():
+    if not shutil.which("node"):
+        return print("# there is no node: left out")
+    with open(path("page.html"), "w") as file:
+        file.write(page(RMM))
+    done = subprocess.run(["node", os.path.join(HERE, "large.js"), path("page.html")], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr
+
+
 def a_dump_is_in_the_page():
     text = page(*DUMPS)
     for number, name in enumerate(DUMPS):
@@ -408,7 +417,7 @@ def the_page_is_where_it_was_asked_for():
     made("export", "--rmm", "-o", "/dev/null", RMM)
 
 
-TESTS = [the_page_needs_nothing_else, the_page_has_what_replay_says, the_pages_own_code_agrees, what_the_charts_draw_can_be_read, a_dump_is_in_the_page, names_are_no_markup,
+TESTS = [the_page_needs_nothing_else, the_page_has_what_replay_says, the_pages_own_code_agrees, what_the_charts_draw_can_be_read, large_recordings_are_shown_as_they_are, a_dump_is_in_the_page, names_are_no_markup,
          rmm_is_read_back_the_same, perfetto_reads_counters_and_slices, memory_viz_reads_snapshots, dumps_are_exported, broken_input_leaves_nothing,
          wrong_arguments_get_one_line, the_page_is_where_it_was_asked_for]
 
