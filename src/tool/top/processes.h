@@ -42,8 +42,8 @@ static inline uint64_t vp_row_free(const struct vp_row *row) {
     const uint64_t has = row->now.held_bytes + row->now.spilled_bytes;
     return has > row->now.live_bytes ? has - row->now.live_bytes : 0;
 }
-/* Peak live bytes by peak held bytes, at most 1; 1 where nothing is held. */
+/* Peak live bytes by peak held bytes and what is spilled, at most 1; 1 where nothing is held. */
 static inline double vp_row_efficiency(const struct vp_row *row) {
-    double held = (double)row->now.peak_held_bytes, live = (double)row->now.peak_live_bytes;
+    double held = (double)(row->now.peak_held_bytes + row->now.spilled_bytes), live = (double)row->now.peak_live_bytes;
     return held > 0 && live < held ? live / held : 1;
 }

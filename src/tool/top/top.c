@@ -133,12 +133,12 @@ static void help(void) {
          "process whose device vpool_pause() has put to sleep, and (paused) before one\n"
          "that vpool pause has.\n\n"
          "FREE is held and not live; EFF% is the peak of what was live by the peak of what\n"
-         "was held. SLACK: so many percent may be held above that, for fewer calls\n"
-         "(VPOOL_SLACK); --json has more of it. What a stream's fast path did since the\n"
-         "process last left it is not yet counted: at most some thousand allocations. Not\n"
-         "seen are processes under VPOOL_PAGE=0 or VPOOL_POLICY=native; those of other users\n"
-         "and in containers, but by root. Where room is dear, columns make way for the\n"
-         "command.");
+         "was held; what is spilled counts as held. SLACK: so many percent may be held\n"
+         "above that, for fewer calls (VPOOL_SLACK); --json has more of it. What a stream's\n"
+         "fast path did since the process last left it is not yet counted: at most some\n"
+         "thousand allocations. Not seen are processes under VPOOL_PAGE=0 or\n"
+         "VPOOL_POLICY=native; those of other users and in containers, but by root. Where\n"
+         "room is dear, columns make way for the command.");
 }
 
 static int pause_for(double seconds) {

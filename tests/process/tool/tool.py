@@ -235,6 +235,19 @@ def top_shows_a_program_at_once():
         assert status == 0 and str(guest.pid) in out and "5.0M" in out and is_plain(out) and not err, (out, err)
 
 
+def top_counts_what_is_spilled_as_held():
+    """As the statistics of the process do."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "stats.json")
+        with Guest("open", "bytes=1100000", "bytes=1300000", "line", "free", last="bytes=1300000",
+                   env={"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M", "VPOOL_STATS": file, "VPOOL_LOG": "quiet"}) as guest:
+            device = top(guest.pid)["devices"][0]
+            guest.process.communicate("\n")
+        with open(file) as stats:
+            told = json.load(stats)["devices"][0]
+        assert 0 < told["peak_live_bytes"] < told["peak_spilled_bytes"] and told["efficiency"] == device["efficiency"] < 1, (told, device)
+
+
 def top_forgets_the_dead():
     with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
         assert top(guest.pid)
@@ -527,7 +540,7 @@ TESTS = {
             run_sizes_the_device, run_finds_what_was_installed, run_finds_what_lies_beside_it_without_proc,
             run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_tells_of_a_trace_that_had_no_room,
             run_refuses_wrong_arguments],
-    "top": [top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
+    "top": [top_shows_a_program_at_once, top_counts_what_is_spilled_as_held, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_tells_of_another_version, top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps,
             top_signals_nobody, top_refuses_wrong_arguments],
