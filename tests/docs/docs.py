@@ -9,6 +9,7 @@ run them. train.py stands for the reader's program: it is one of the examples in
 names are looked up like all others.
 """
 # SPDX-License-Identifier: Apache-2.0
+import json
 import os
 import re
 import shlex
@@ -242,6 +243,18 @@ def files_exist():
     fail_on(faults)
 
 
+def members_are_explained():
+    """Those of the JSON that the schemas describe, and those of its devices."""
+    faults = []
+    for name, page in ("stats", "statistics"), ("dump", "dumps"):
+        schema, text = json.loads((SOURCE / f"docs/{name}.schema.json").read_text()), (SOURCE / f"docs/{page}.md").read_text()
+        members = [*schema["properties"], *schema["$defs"]["device"]["properties"], *schema["$defs"]["device"]["properties"]["plan"]["properties"]]
+        also = (SOURCE / "docs/statistics.md").read_text() if name == "dump" else ""
+        faults += [f"docs/{page}.md: {member} is not explained" for member in members
+                   if f"`{member}`" not in text + also and f'"{member}":' not in text]
+    fail_on(faults)
+
+
 # ---- links ----
 
 def slugs(page):
@@ -297,4 +310,4 @@ def pages_are_short():
 
 
 tap.run([commands_run, each_exception_is_needed, shown_output_is_what_is_printed, the_picture_is_what_is_drawn, variables_exist,
-         options_and_scripts_exist, files_exist, links_lead_somewhere, every_page_is_listed, commands_are_marked, pages_are_short])
+         options_and_scripts_exist, files_exist, members_are_explained, links_lead_somewhere, every_page_is_listed, commands_are_marked, pages_are_short])
