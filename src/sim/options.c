@@ -157,7 +157,7 @@ static bool parse_number(const char *text, enum option_type type, uint64_t *valu
         return false;
     if (type == BYTES && *end) {
         const char *units = "KMGT", *unit = strchr(units, *end);
-        if (!unit)
+        if (!unit || *value > UINT64_MAX >> 10 * (unit - units + 1))
             return false;
         *value <<= 10 * (unit - units + 1);
         end++;
@@ -198,7 +198,12 @@ static const char *parse_part(char *part) {
                 }
             snprintf(allowed, sizeof(allowed), "%s or %s", option->choices[0], option->choices[1]);
             return allowed;
-        case TEXT: snprintf((char *)&sim.options + option->offset, option->width, "%s", value); return NULL;
+        case TEXT:
+            snprintf(allowed, sizeof(allowed), "at most %zu bytes", option->width - 1);
+            if (strlen(value) >= option->width)
+                return allowed;
+            strcpy((char *)&sim.options + option->offset, value);
+            return NULL;
         case FAILURE: return parse_failure(value) ? NULL : "NAME:N or NAME:N+";
         case DELAY: return parse_delay(value) ? NULL : "NAME:MS or NAME:MS+";
         case BYTES:
@@ -213,7 +218,7 @@ static const char *parse_part(char *part) {
             return allowed;
         }
     }
-    return "one of backing, capacity, granularity, host, devices, peers, driver, vmm, lazy, memset, managed, timeout, "
+    return "one of backing, capacity, granularity, host, devices, peers, driver, vmm, decompress, lazy, memset, managed, timeout, "
            "seed, trace, shared, fail, delay";
 }
 

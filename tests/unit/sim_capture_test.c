@@ -197,11 +197,14 @@ Test(sim, calls_can_be_made_to_fail) {
 }
 
 Test(sim, wrong_options_are_named_and_ignored) {
-    const char *wrong[] = {"capacity=lots", "granularity=3M", "devices=0",    "lazy=101",
-                           "nothing=1",     "backing",        "fail=cuMemMap"};
+    const char *wrong[] = {"capacity=lots", "granularity=3M", "devices=0",     "lazy=101",
+                           "nothing=1",     "backing",        "fail=cuMemMap", "capacity=17179869185G"};
+    char text[400];
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         cr_expect_lt(vp_sim_configure(wrong[i]), 0, "%s", wrong[i]);
     cr_expect_eq(vp_sim_configure("capacity=1G,lazy=0,,seed=7"), 0);
+    snprintf(text, sizeof text, "shared=/tmp/%0300d", 0);
+    cr_expect_lt(vp_sim_configure(text), 0, "another file's name would be used");
 }
 
 Test(sim, old_drivers_lack_young_functions) {
