@@ -47,7 +47,7 @@ static void *symbol(const char *name, void *handle) {
 }
 
 int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
-    char folder[PATH_MAX], path[PATH_MAX + 16] = "libcuda.so.1", settings[1024];
+    char folder[PATH_MAX], path[PATH_MAX + 16] = "libcuda.so.1", *settings;
     /* Of a program that was run the library has said what is wrong with its options. */
     if (strcmp(o->command, "run"))
         vp_options_announce();
@@ -60,9 +60,13 @@ int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
         snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
         /* What stands last is obeyed: settings of the environment are meant for programs, whose device is a small one.
          */
-        snprintf(settings, sizeof settings, "%s%sbacking=ledger,lazy=100,capacity=%s", own ? own : "",
-                 own && *own ? "," : "", o->capacity);
+        if (asprintf(&settings, "%s%sbacking=ledger,lazy=100,capacity=%s", own ? own : "", own && *own ? "," : "",
+                     o->capacity) < 0) {
+            fprintf(stderr, "vpool %s: %s\n", o->command, strerror(ENOMEM));
+            return -ENODEV;
+        }
         setenv("VPOOL_SIM", settings, 1);
+        free(settings);
     }
     if (!(d->handle = dlopen(path, RTLD_NOW))) {
         fprintf(stderr, "vpool %s: %s\n", o->command, dlerror());
