@@ -185,6 +185,13 @@ def run_keeps_a_trace_from_its_own_page():
             assert status and "would be written over" in err and file.readline() == "op,id,size,stream,us\n", err
 
 
+def run_finds_what_it_recorded_whatever_the_time():
+    with tempfile.TemporaryDirectory() as folder:
+        script = '"$0" open alloc=3; touch -d 2001-01-01 "${VPOOL_TRACE%/*}"/*'
+        status, _, err = vpool("run", "--sim", f"--report={folder}/page", "sh", "-c", script, GUEST)
+        assert status == 0 and os.path.exists(f"{folder}/page"), err
+
+
 def run_tells_of_a_trace_that_had_no_room():
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(["sh", "-c", 'ulimit -f 0; exec "$0" "$@"', VPOOL, "run", "--sim", f"--report={folder}/page", GUEST, "open",
@@ -538,7 +545,7 @@ TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
             run_takes_the_library_that_has_the_policy, the_library_names_the_one_with_the_policy, the_first_of_two_libraries_serves,
             run_sizes_the_device, run_finds_what_was_installed, run_finds_what_lies_beside_it_without_proc,
-            run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_tells_of_a_trace_that_had_no_room,
+            run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_finds_what_it_recorded_whatever_the_time, run_tells_of_a_trace_that_had_no_room,
             run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_counts_what_is_spilled_as_held, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
