@@ -31,34 +31,47 @@ static int fail(const struct vp_out *out) {
     return -1;
 }
 
-/* ---- what is left when a signal ends the command: nothing ---- */
+/* ---- what is left when a signal ends the command: nothing, but for what it tells of ---- */
 
-static char unfinished[PATH_MAX];
+static char unfinished[PATH_MAX], last_words[PATH_MAX + 128];
 static const int endings[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
 static void end_by_signal(int number) {
     unlink(unfinished);
+    (void)!write(STDERR_FILENO, last_words, strlen(last_words));
     signal(number, SIG_DFL);
     raise(number);
 }
 
 /* A signal that was ignored when the command began stays so. */
-static void guard(const char *path) {
+static void catch_endings(void) {
     struct sigaction now;
-    if (strlen(path) >= sizeof unfinished)
-        return;
-    strcpy(unfinished, path);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (!sigaction(endings[i], NULL, &now) && now.sa_handler == SIG_DFL)
             signal(endings[i], end_by_signal);
 }
 
+static void guard(const char *path) {
+    if (strlen(path) >= sizeof unfinished)
+        return;
+    strcpy(unfinished, path);
+    catch_endings();
+}
+
 static void unguard(void) {
     struct sigaction now;
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+    *unfinished = 0;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings && !*last_words; i++)
         if (!sigaction(endings[i], NULL, &now) && now.sa_handler == end_by_signal)
             signal(endings[i], SIG_DFL);
-    *unfinished = 0;
+}
+
+void vp_out_last_words(const char *words) {
+    snprintf(last_words, sizeof last_words, "%s", words);
+    if (*words)
+        catch_endings();
+    else
+        unguard();
 }
 
 /* ---- compressed ---- */

@@ -28,6 +28,9 @@ int vp_out_compress(struct vp_out *out);
  * keep. */
 int vp_out_close(struct vp_out *out, bool keep);
 
+/* What is told on stderr if a signal ends the command from now on; "": nothing any more. */
+void vp_out_last_words(const char *words);
+
 /* A JSON string, fit for a script in HTML too; what is no UTF-8 is U+FFFD there. */
 void vp_out_string(FILE *file, const char *text);
 

@@ -6,6 +6,7 @@
 #include "tool/run/record_run.h"
 
 #include "base/options.h"
+#include "tool/out.h"
 #include "tool/replay/engine.h"
 #include "tool/read/holders.h"
 #include "tool/run/launch.h"
@@ -380,6 +381,9 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
         free(traces);
         return 1;
     }
+    char kept[PATH_MAX + 64];
+    snprintf(kept, sizeof kept, "vpool run: what was recorded is kept for vpool report: %s\n", traces->folder);
+    vp_out_last_words(traces->own ? kept : "");
     find_traces(traces, &since);
     const bool unread = !traces->count && traces->unread;
     if (unread)
@@ -392,12 +396,13 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
     else
         failed = vp_report_write("run", page, traces->paths, traces->count);
     if (failed && traces->own) {
-        fprintf(stderr, "vpool run: what was recorded is kept for vpool report: %s\n", traces->folder);
+        fputs(kept, stderr);
         traces->own = false;
     }
     if (traces->count && !failed && !quiet)
         say(traces, page);
     remove_own(traces);
+    vp_out_last_words("");
     for (size_t i = 0; i < traces->count; i++)
         free(traces->paths[i]);
     free(traces);

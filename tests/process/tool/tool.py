@@ -192,6 +192,21 @@ def run_finds_what_it_recorded_whatever_the_time():
         assert status == 0 and os.path.exists(f"{folder}/page"), err
 
 
+def run_tells_where_its_traces_are_where_it_is_interrupted():
+    """A page that nobody reads takes for ever."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkfifo(f"{folder}/page")
+        with subprocess.Popen([VPOOL, "run", "--sim", f"--report={folder}/page", GUEST, "open", "alloc=3"], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE, env={**ENV, "TMPDIR": folder}, text=True) as process:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            assert until(lambda: any(Path(folder).glob("vpool-run-*/*.csv")) and not children.read_text()) is not None
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            err = process.communicate(timeout=30)[1]
+        kept = re.fullmatch("vpool run: what was recorded is kept for vpool report: (.*)\n", err)
+        assert process.returncode == -signal.SIGINT and kept and os.listdir(kept[1]), (process.returncode, err)
+
+
 def run_tells_of_a_trace_that_had_no_room():
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(["sh", "-c", 'ulimit -f 0; exec "$0" "$@"', VPOOL, "run", "--sim", f"--report={folder}/page", GUEST, "open",
@@ -545,7 +560,7 @@ TESTS = {
     "run": [run_ends_as_its_program, run_is_its_program, run_prints_the_summary, run_sets_options, run_keeps_what_is_preloaded,
             run_takes_the_library_that_has_the_policy, the_library_names_the_one_with_the_policy, the_first_of_two_libraries_serves,
             run_sizes_the_device, run_finds_what_was_installed, run_finds_what_lies_beside_it_without_proc,
-            run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_finds_what_it_recorded_whatever_the_time, run_tells_of_a_trace_that_had_no_room,
+            run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_finds_what_it_recorded_whatever_the_time, run_tells_where_its_traces_are_where_it_is_interrupted, run_tells_of_a_trace_that_had_no_room,
             run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_counts_what_is_spilled_as_held, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
