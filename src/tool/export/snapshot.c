@@ -6,6 +6,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/export/export.h"
 
+#include "base/json.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,10 +61,15 @@ static void put_int(struct pickle *p, uint64_t n) {
     }
 }
 
+/* What is no UTF-8 would end whoever reads it: names of files may be none. */
 static void put_text(struct pickle *p, const char *text) {
     op(p, 'X');
     bytes(p, strlen(text), 4);
-    fputs(text, p->file);
+    for (size_t length; *text; text += length ? length : 1)
+        if ((length = vp_utf8_length((const unsigned char *)text)))
+            fwrite(text, 1, length, p->file);
+        else
+            putc((unsigned char)*text < ' ' ? *text : '?', p->file);
 }
 
 /* Words come again and again: each is written once. It must outlive the pickle. */

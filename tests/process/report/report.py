@@ -237,6 +237,14 @@ def names_are_no_markup():
     assert "alert(1)<b>" not in text and index_of(text)["inputs"][0]["name"] == os.path.basename(name)
 
 
+def names_that_are_no_utf8_can_be_read():
+    name = os.fsencode(path("")) + b"\xff\n.csv"
+    shutil.copy(RMM, name)
+    for about, read in ("--snapshot", pickle.loads), ("--perfetto", json.loads):
+        done = subprocess.run([VPOOL, "export", about, name], capture_output=True, env=ENV, timeout=120)
+        assert done.returncode == 0 and read(done.stdout), done
+
+
 # ---- exports ----
 
 def in_order(trace):
@@ -417,7 +425,7 @@ def the_page_is_where_it_was_asked_for():
     made("export", "--rmm", "-o", "/dev/null", RMM)
 
 
-TESTS = [the_page_needs_nothing_else, the_page_has_what_replay_says, the_pages_own_code_agrees, what_the_charts_draw_can_be_read, large_recordings_are_shown_as_they_are, a_dump_is_in_the_page, names_are_no_markup,
+TESTS = [the_page_needs_nothing_else, the_page_has_what_replay_says, the_pages_own_code_agrees, what_the_charts_draw_can_be_read, large_recordings_are_shown_as_they_are, a_dump_is_in_the_page, names_are_no_markup, names_that_are_no_utf8_can_be_read,
          rmm_is_read_back_the_same, perfetto_reads_counters_and_slices, memory_viz_reads_snapshots, dumps_are_exported, broken_input_leaves_nothing,
          wrong_arguments_get_one_line, the_page_is_where_it_was_asked_for]
 
