@@ -196,7 +196,7 @@ static int plan_trace(struct options *o, const char *path, size_t *shown) {
     for (unsigned d = 0; file.trace && !status && (d < trace.device_count || (!d && !trace.count)); d++) {
         int err = plan_device(o, &trace, d, &file.devices[d]);
         if (err) {
-            fprintf(stderr, "vpool plan: %s: %s\n", path, strerror(-err));
+            fprintf(stderr, "vpool plan: %s: %s\n", path, vp_planned_error(err));
             status = 1;
             break;
         }

@@ -325,6 +325,10 @@ int vp_planned_make(struct vp_planned *p, const struct vp_trace *trace, const st
     return err;
 }
 
+const char *vp_planned_error(int err) {
+    return err == -EINVAL ? "it asks for more bytes than any device has addresses" : strerror(-err);
+}
+
 /* ---- copies ---- */
 
 /* NULL: no memory; what is empty is some, too. */

@@ -28,6 +28,8 @@ struct vp_planned_limits {
 
 /* Plans a trace of one device. 0, or -EINVAL or -ENOMEM with nothing kept. */
 int vp_planned_make(struct vp_planned *p, const struct vp_trace *trace, const struct vp_planned_limits *limits);
+/* What that error is, for people. */
+const char *vp_planned_error(int err);
 /* A copy of those requests that STAlloc's runtime places (NULL: of none). 0, or -ENOMEM with nothing kept. */
 int vp_planned_large(struct vp_planned *p, const struct vp_planned *of);
 void vp_planned_finish(struct vp_planned *p);

@@ -453,7 +453,7 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
     struct vp_planned plan = {0};
     int err = policy == &vp_policy_stalloc ? take_plan(o, trace, &plan, result) : 0;
     if (err)
-        fprintf(stderr, "vpool %s: %s: %s\n", o->command, result->trace, strerror(-err));
+        fprintf(stderr, "vpool %s: %s: %s\n", o->command, result->trace, vp_planned_error(err));
     else
         err = replay(d, o, policy, trace, &plan.plan, result);
     vp_planned_finish(&plan);

@@ -253,6 +253,15 @@ def marked_trace(name, steps, bare=False):
     return file
 
 
+def more_than_any_device_has_is_told():
+    for sizes in [2 ** 64 - 1], [2 ** 62 - 512] * 5:
+        with open(path("huge.csv"), "w") as out:
+            out.write("op,id,size,stream,us\n" + "".join(f"a,{i},{size},0,{i}\n" for i, size in enumerate(sizes)))
+        for command in ["plan"], ["plan", "--published"], ["replay", "--policy", "stalloc"]:
+            done = vpool(*command, path("huge.csv"))
+            assert done.returncode == 1 and done.stderr.count("\n") == 1 and "more bytes than any device" in done.stderr, done
+
+
 def wrong_usage_gets_one_line():
     one = path("one.csv")
     for args in [], ["--seconds", "x", one], ["--seconds", "-1", one], ["--seconds", "1e9", one], ["--capacity", "x", one], ["--capacity", "0", one], \
@@ -264,6 +273,6 @@ def wrong_usage_gets_one_line():
     assert "usage: vpool plan [OPTION…] TRACE…" in vpool("plan", "--help").stdout and "vpool plan" in vpool("help", "plan").stdout
 
 
-tap.run([a_row_for_each_trace_and_device, published_plans_leave_out_what_has_a_pool_of_its_own, a_plan_is_a_file_of_lines, requests_lie_where_they_were_planned,
+tap.run([a_row_for_each_trace_and_device, more_than_any_device_has_is_told, published_plans_leave_out_what_has_a_pool_of_its_own, a_plan_is_a_file_of_lines, requests_lie_where_they_were_planned,
          whole_or_not_at_all, what_the_cache_serves_is_held_too, a_damaged_plan_is_told_in_one_line, a_replay_obeys_VPOOL_PLAN_under_stalloc_too, modules_that_vary_have_no_places_but_room,
          modules_that_do_not_vary_are_planned, a_run_that_is_longer_repeats_the_last_step, wrong_usage_gets_one_line])
