@@ -384,6 +384,8 @@ SIM_API(SIM_SURE, 12010, cuCtxSetFlags, (unsigned int flags), (flags)) {
 /* Whatever a handle is or was, this may be asked. */
 SIM_API(SIM_SURE, 3020, cuCtxGetApiVersion, (CUcontext handle, unsigned int *version), (handle, version)) {
     CUresult why;
+    if (!version)
+        return CUDA_ERROR_INVALID_VALUE;
     if (handle && !sim_handle_is(SIM_CONTEXT, handle))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!sim_context_of(handle, &why))
@@ -401,6 +403,8 @@ SIM_API(SIM_SURE, 5050, cuCtxGetStreamPriorityRange, (int *least, int *greatest)
 }
 
 SIM_API(SIM_SURE, 3010, cuCtxGetLimit, (size_t *value, CUlimit limit), (value, limit)) {
+    if (!value)
+        return CUDA_ERROR_INVALID_VALUE;
     *value = limit == CU_LIMIT_STACK_SIZE ? 1024 : 8 << 20;
     return CUDA_SUCCESS;
 }

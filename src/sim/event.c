@@ -153,6 +153,8 @@ SIM_API(0, 2000, cuEventSynchronize, (CUevent handle), (handle)) {
 
 static CUresult elapsed(float *milliseconds, CUevent from, CUevent to) {
     struct sim_event *start = event_of(from), *end = event_of(to);
+    if (!milliseconds)
+        return CUDA_ERROR_INVALID_VALUE;
     if (!start || !end || (start->flags & CU_EVENT_DISABLE_TIMING) || (end->flags & CU_EVENT_DISABLE_TIMING))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!start->op || !end->op)

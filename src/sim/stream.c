@@ -234,7 +234,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12050, cuStreamGetCtx_v2, (CUstream handle, CUco
 
 SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUdevice *device), (handle, device)) {
     struct sim_stream *stream;
-    CUresult result = sim_stream_of(handle, &stream);
+    CUresult result = device ? sim_stream_of(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *device = stream->context->device;
     return result;
@@ -242,7 +242,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 12080, cuStreamGetDevice, (CUstream handle, CUde
 
 SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsigned int *flags), (handle, flags)) {
     struct sim_stream *stream;
-    CUresult result = stream_named(handle, &stream);
+    CUresult result = flags ? stream_named(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *flags = stream->flags;
     return result;
@@ -250,7 +250,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetFlags, (CUstream handle, unsign
 
 SIM_STREAM_API(_ptsz, SIM_SURE, 5050, cuStreamGetPriority, (CUstream handle, int *priority), (handle, priority)) {
     struct sim_stream *stream;
-    CUresult result = stream_asked(handle, &stream);
+    CUresult result = priority ? stream_asked(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         *priority = stream->priority;
     return result;
@@ -341,7 +341,7 @@ VALUE_API(cuStreamWriteValue32_v2, 11070, SIM_OP_WRITE_VALUE, cuuint32_t, false)
 VALUE_API(cuStreamWriteValue64_v2, 11070, SIM_OP_WRITE_VALUE, cuuint64_t, true)
 
 static CUresult queue_batch(CUstream stream, unsigned count, const CUstreamBatchMemOpParams *params, unsigned flags) {
-    CUresult result = flags || count > 256 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    CUresult result = flags || count > 256 || (count && !params) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUstreamBatchMemOpParams *p = &params[i];
         bool wide = p->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || p->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;

@@ -196,6 +196,18 @@ Test(sim, calls_can_be_made_to_fail) {
     OK(cuEventRecord(event, NULL));
 }
 
+Test(sim, what_has_no_place_for_its_answer_is_refused) {
+    start("");
+    OK(cuEventRecord(event, NULL));
+    OK(cuCtxSynchronize());
+    IS(cuEventElapsedTime(NULL, event, event), CUDA_ERROR_INVALID_VALUE);
+    IS(cuStreamGetFlags(NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    IS(cuStreamGetPriority(NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    IS(cuCtxGetApiVersion(NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    IS(cuCtxGetLimit(NULL, CU_LIMIT_STACK_SIZE), CUDA_ERROR_INVALID_VALUE);
+    IS(cuStreamBatchMemOp(NULL, 1, NULL, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
 Test(sim, wrong_options_are_named_and_ignored) {
     const char *wrong[] = {"capacity=lots", "granularity=3M", "devices=0",     "lazy=101",
                            "nothing=1",     "backing",        "fail=cuMemMap", "capacity=17179869185G"};
