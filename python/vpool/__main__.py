@@ -28,7 +28,8 @@ def main():
     if command is None:
         print("vpool: the command is neither in this package, nor in build/ beside it, nor in PATH", file=sys.stderr)
         return 127
-    sys.stdout.flush()
+    if sys.stdout:      # None where it is closed
+        sys.stdout.flush()
     try:
         os.execv(command, ["vpool"] + sys.argv[1:])
     except OSError as problem:

@@ -354,6 +354,9 @@ def the_module_is_the_command():
     assert run("run", "sh", "-c", "exit 7").returncode == 7
     assert run("run", "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
     assert run("nothing").returncode == 2
+    closed = subprocess.run([sys.executable, "-m", "vpool", "version"], env={**ENV, "PATH": os.path.dirname(VPOOL)}, stderr=subprocess.PIPE,
+                            text=True, preexec_fn=lambda: os.close(1))
+    assert closed.returncode == 1 and closed.stderr == "vpool version: standard output: Bad file descriptor\n", closed
     with tempfile.TemporaryDirectory() as folder:
         # A script of that name is not what is meant.
         script, copy = Path(folder, "bin/vpool"), Path(folder, "lib")
