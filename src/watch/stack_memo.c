@@ -59,16 +59,12 @@ bool vp_memo_recall(const struct vp_memo_key *key, struct vp_walk *walk) {
 
 __attribute__((no_sanitize("address"))) void vp_memo_step(struct vp_memo *memo, uintptr_t pc, uintptr_t cfa,
                                                           uintptr_t fp) {
-#ifdef __x86_64__
     const uintptr_t *at = (const uintptr_t *)cfa - 1;
     if (memo->lost || memo->count == VP_MEMO_SLOTS || cfa <= memo->key.frame || *at != pc) {
         memo->lost = true;
         return;
     }
     memo->slots[memo->count++] = (struct vp_memo_slot){at, pc, at[-1] == fp ? fp : 0};
-#else
-    memo->lost = true;
-#endif
 }
 
 struct vp_lock vp_memo_guard; /* held while the table is made */

@@ -80,16 +80,6 @@ static struct vp_memo_key key_now(void) {
     return (struct vp_memo_key){.frame = (uintptr_t)stack, .went = 1};
 }
 
-static void keep(void) {
-    struct vp_memo memo = {.key = key_now()};
-    struct vp_walk walk = {.count = 0};
-    for (int i = 0; i < FRAMES; i++) {
-        vp_memo_step(&memo, 0x1000u + (unsigned)i, end_of(i), end_of(i + 1) - 16);
-        walk.frame[walk.count++] = 100u + (unsigned)i;
-    }
-    vp_memo_keep(&memo, &walk);
-}
-
 static bool recalls(struct vp_memo_key key) {
     struct vp_walk walk = {.count = 0};
     bool found = vp_memo_recall(&key, &walk);
@@ -100,6 +90,16 @@ static bool recalls(struct vp_memo_key key) {
 }
 
 #ifdef __x86_64__
+static void keep(void) {
+    struct vp_memo memo = {.key = key_now()};
+    struct vp_walk walk = {.count = 0};
+    for (int i = 0; i < FRAMES; i++) {
+        vp_memo_step(&memo, 0x1000u + (unsigned)i, end_of(i), end_of(i + 1) - 16);
+        walk.frame[walk.count++] = 100u + (unsigned)i;
+    }
+    vp_memo_keep(&memo, &walk);
+}
+
 Test(stack_table, a_walk_is_known_again) {
     fill();
     cr_assert(!recalls(key_now()));
