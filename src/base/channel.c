@@ -14,11 +14,13 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 /* How long a message may take: a peer that is alive answers in microseconds, and one under a debugger must not hold us
  * up for ever. */
 enum { PATIENCE_S = 5 };
+static const uint64_t PATIENCE_NS = PATIENCE_S * UINT64_C(1000000000);
 
 /* Processes that may be waiting to be served at once: more than GPUs in a machine. */
 enum { BACKLOG = 64 };
@@ -48,41 +50,28 @@ static int trusted(int fd) {
     return peer.uid == geteuid() ? 0 : -EPERM;
 }
 
-static int try_listen(int fd, const struct vp_channel_name *name) {
+int vp_channel_listen_again(const struct vp_channel_name *name) {
     struct sockaddr_un address;
     socklen_t size = address_of(name, &address);
-    if (bind(fd, (struct sockaddr *)&address, size) < 0)
+    int fd = vp_descriptor_above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (fd < 0)
         return -errno;
-    if ((name->in_file && chmod(address.sun_path, 0600) < 0) || listen(fd, BACKLOG) < 0) {
-        int err = -errno;
+    vp_channel_unlink(name);
+    bool listens = !bind(fd, (struct sockaddr *)&address, size) && (!name->in_file || !chmod(address.sun_path, 0600)) &&
+                   !listen(fd, BACKLOG);
+    int err = listens ? 0 : -errno;
+    if (err)
         vp_channel_unlink(name);
-        return err;
-    }
-    return 0;
+    return vp_descriptor_unless(err, fd);
 }
 
 int vp_channel_listen(struct vp_channel_name *name, bool files) {
     if (getrandom(name->id, sizeof name->id, 0) != (ssize_t)sizeof name->id)
         return -EIO;
-    int fd = vp_descriptor_above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (fd < 0)
-        return -errno;
     name->in_file = files;
-    int err = try_listen(fd, name);
+    int fd = vp_channel_listen_again(name);
     /* Where a security module allows no abstract names. */
-    if (err && !files) {
-        name->in_file = true;
-        err = try_listen(fd, name);
-    }
-    return vp_descriptor_unless(err, fd);
-}
-
-int vp_channel_listen_again(const struct vp_channel_name *name) {
-    int fd = vp_descriptor_above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (fd < 0)
-        return -errno;
-    vp_channel_unlink(name);
-    return vp_descriptor_unless(try_listen(fd, name), fd);
+    return fd < 0 && !files ? vp_channel_listen(name, true) : fd;
 }
 
 void vp_channel_unlink(const struct vp_channel_name *name) {
@@ -103,15 +92,23 @@ int vp_channel_accept(int listener) {
     return vp_descriptor_unless(trusted(fd), fd);
 }
 
+/* For want of that alone, until then: a program's timer may tick more often. */
+static bool goes_on(int err, uint64_t until_ns) {
+    return errno == err && vp_clock_ns() < until_ns;
+}
+
 int vp_channel_connect(const struct vp_channel_name *name) {
+    const uint64_t until = vp_clock_ns() + PATIENCE_NS;
     struct sockaddr_un address;
     socklen_t size = address_of(name, &address);
-    int fd = vp_descriptor_above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    int err, fd = vp_descriptor_above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return -errno;
     be_patient(fd);
-    int err = TEMP_FAILURE_RETRY(connect(fd, (struct sockaddr *)&address, size)) < 0 ? -errno : trusted(fd);
-    return vp_descriptor_unless(err, fd);
+    do
+        err = connect(fd, (struct sockaddr *)&address, size) < 0 ? -errno : trusted(fd);
+    while (err == -EINTR && goes_on(EINTR, until));
+    return vp_descriptor_unless(err == -EINTR ? -EAGAIN : err, fd);
 }
 
 /* Room for the descriptors of one message. */
@@ -131,7 +128,12 @@ int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size
             .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(n * sizeof *fds)};
         memcpy(CMSG_DATA(&control.align), fds, n * sizeof *fds);
     }
-    return TEMP_FAILURE_RETRY(sendmsg(fd, &message, MSG_NOSIGNAL)) < 0 ? -errno : 0;
+    const uint64_t until = vp_clock_ns() + PATIENCE_NS;
+    ssize_t sent;
+    do /* all of the user's processes together may have no more descriptors on their way than RLIMIT_NOFILE */
+        sent = TEMP_FAILURE_RETRY(sendmsg(fd, &message, MSG_NOSIGNAL));
+    while (sent < 0 && goes_on(ETOOMANYREFS, until) && !nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL));
+    return sent < 0 ? -errno : 0;
 }
 
 /* Keeps the descriptors that came, or closes them; returns how many came. */
@@ -155,11 +157,11 @@ static size_t take_fds(struct msghdr *message, int *fds, size_t most) {
 
 int vp_channel_wait(int fd) {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    const uint64_t until = vp_clock_ns() + PATIENCE_S * UINT64_C(1000000000);
+    const uint64_t until = vp_clock_ns() + PATIENCE_NS;
     int ready;
-    do /* a program's timer may tick more often than that */
+    do
         ready = poll(&poll_fd, 1, PATIENCE_S * 1000);
-    while (ready < 0 && errno == EINTR && vp_clock_ns() < until);
+    while (ready < 0 && goes_on(EINTR, until));
     return ready > 0 ? 0 : ready && errno != EINTR ? -errno : -EAGAIN;
 }
 

@@ -2,6 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
+#include "base/descriptor.h"
+
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -146,9 +149,10 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
         .addr = handle->key.addr, .serial = handle->key.serial, .device = handle->device};
     CUresult res = CUDA_SUCCESS;
     size_t mapped = 0;
-    int fd = vp_channel_connect(&name);
+    const int fd = vp_channel_connect(&name);
     if (fd < 0)
         return vp_ipc_unreachable(fd, handle);
+    struct vp_descriptor line = vp_descriptor_of(fd); /* the program may close it while an answer is waited for */
     int err = vp_channel_send(fd, &ask, sizeof ask, NULL, 0);
     do {
         int fds[VP_CHANNEL_FDS];
@@ -158,7 +162,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
         vp_calls_begin(); /* before the lock, for which a fork in a signal's handler is not to wait */
         vp_lock_take(&vp_imports_in_hand);
         if (!err)
-            err = vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
+            err = !vp_descriptor_is_ours(&line) ? -EBADF : vp_channel_receive(fd, &reply, sizeof reply, fds, &n);
         if (!err)
             res = map_all(&reply, fds, n, import, &mapped);
         vp_lock_release(&vp_imports_in_hand);
@@ -166,7 +170,7 @@ static CUresult fetch(const struct vp_ipc_handle *handle, struct vp_import *impo
         if (err)
             res = vp_ipc_unreachable(err, handle);
     } while (!res && reply.left);
-    close(fd);
+    vp_descriptor_close(&line);
     if (!res && mapped != import->bytes)
         res = CUDA_ERROR_INVALID_HANDLE;
     if (res)

@@ -21,17 +21,17 @@ enum { VERSION = 1 };
  * granule would more than double them; CUDA itself advises to share whole 2 MiB alone. */
 enum { ALONE_FROM = 1 << 20 };
 
-/* How long no answer is given while the process has no descriptor left. */
-enum { NO_FDS_NS = 50000000 };
+/* Until who cannot be accepted is tried again: descriptors may lack, or a filter of system calls forbid it. */
+enum { AGAIN_NS = 5000000 };
 
 static struct {
-    struct vp_descriptor listener; /* valid if `listens` */
+    struct vp_descriptor listener;
     atomic_bool listens;
     struct vp_channel_name name;
-    int in_flight[VP_CHANNEL_FDS],
-        client;             /* descriptors of an answer on its way, so that a forked child can close them; */
-    size_t in_flight_count; /* 0: none, nor a client */
-} exporter;
+    struct vp_descriptor client; /* who is answered; a forked child closes it, and what is on its way: */
+    int in_flight[VP_CHANNEL_FDS];
+    size_t in_flight_count;
+} exporter = {.listener.fd = -1, .client.fd = -1};
 
 static atomic_bool stopped;
 
@@ -82,9 +82,8 @@ static CUresult export(const struct vp_region *block, const struct vp_chunk *chu
 }
 
 static void close_in_flight(void) {
-    for (size_t i = 0; i < exporter.in_flight_count; i++)
-        close(exporter.in_flight[i]);
-    exporter.in_flight_count = 0;
+    while (exporter.in_flight_count)
+        close(exporter.in_flight[--exporter.in_flight_count]);
 }
 
 /* Chunks of the block from the `done`th byte of their mapping on, as many as fit into one message. */
@@ -127,22 +126,21 @@ static VP_LOCKED void fill_reply(const struct vp_ipc_request *ask, uint64_t done
 }
 
 /* Sends what the client asks for. The allocation may be freed meanwhile: then the next message says so. */
-static void answer(int client) {
+static void answer(void) {
     static struct vp_ipc_reply reply; /* of the one thread that answers */
     struct vp_ipc_request ask;
     uint64_t done = 0;
-    int err = vp_channel_receive(client, &ask, sizeof ask, NULL, NULL);
-    while (!err && vp_enter()) {
+    int err = vp_channel_receive(exporter.client.fd, &ask, sizeof ask, NULL, NULL);
+    while (!err && vp_descriptor_is_ours(&exporter.client) && vp_enter()) {
         if (atomic_load(&stopped)) {
             vp_leave();
             return;
         }
-        exporter.client = client;
         fill_reply(&ask, done, &reply);
         vp_step_out();
         for (uint32_t i = 0; i < reply.count; i++)
             done += reply.size[i];
-        err = vp_channel_send(client, &reply, sizeof reply, exporter.in_flight, exporter.in_flight_count);
+        err = vp_channel_send(exporter.client.fd, &reply, sizeof reply, exporter.in_flight, exporter.in_flight_count);
         vp_step_in();
         close_in_flight();
         vp_leave();
@@ -163,7 +161,7 @@ static bool listens_still(void) {
             exporter.listener = vp_descriptor_of(fd);
         vp_leave();
         if (fd < 0)
-            nanosleep(&(struct timespec){.tv_nsec = NO_FDS_NS}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
     }
     return fd >= 0;
 }
@@ -173,16 +171,15 @@ static void *serve(void *unused) {
         int client = vp_channel_accept(exporter.listener.fd);
         if (client == -EINVAL && vp_descriptor_is_ours(&exporter.listener))
             return NULL;
-        if (client == -EMFILE || client == -ENFILE) {
+        if (client == -EMFILE || client == -ENFILE)
             vp_log_once(VP_LOG_WARN, "no file descriptor is left to pass memory on to another process (see ulimit -n)");
-            nanosleep(&(struct timespec){.tv_nsec = NO_FDS_NS}, NULL);
-        }
+        if (client < 0)
+            nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
         /* Before the answer: who has that may ask again at once. */
         listens = listens_still();
-        if (client < 0)
-            continue;
-        answer(client);
-        close(client);
+        exporter.client = vp_descriptor_of(client);
+        answer();
+        vp_descriptor_close(&exporter.client);
     }
     return NULL;
 }
@@ -196,29 +193,26 @@ static int start(void) {
         return fd;
     exporter.listener = vp_descriptor_of(fd);
     int err = vp_thread_start(serve);
+    exporter.listens = !err;
     if (err) {
         vp_descriptor_close(&exporter.listener);
         vp_channel_unlink(&exporter.name);
-        return err;
     }
-    exporter.listens = true;
-    return 0;
+    return err;
 }
 
 void vp_ipc_stop(void) {
     atomic_store(&stopped, true);
     if (!exporter.listens)
-        return;
+        return; /* a forked child's parent does */
     if (vp_descriptor_is_ours(&exporter.listener))
         shutdown(exporter.listener.fd, SHUT_RDWR);
     vp_channel_unlink(&exporter.name);
 }
 
 void vp_ipc_leave_to_parent(void) {
-    if (exporter.listens)
-        vp_descriptor_close(&exporter.listener);
-    if (exporter.in_flight_count)
-        close(exporter.client);
+    vp_descriptor_close(&exporter.listener);
+    vp_descriptor_close(&exporter.client);
     close_in_flight();
     exporter.listens = false;
 }

@@ -7,10 +7,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -192,4 +194,54 @@ Test(channel, leaves_the_standard_descriptors_alone) {
     cr_assert(!err && n == 1);
     cr_expect(line.listener > 2 && line.client > 2 && line.server > 2 && got[0] > 2 && (again < 0 || again > 2));
     hang_up(&line);
+}
+
+static void tick(int number) {
+}
+
+/* It is stopped, and as many wait for it as may. */
+Test(channel, ticks_do_not_prolong_a_connection, .timeout = 30) {
+    struct vp_channel_name name;
+    const struct itimerval often = {{0, 10000}, {0, 10000}}, never = {0};
+    int waiting[256], count = 0, listener = vp_channel_listen(&name, false);
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = tick, .sa_flags = SA_RESTART}, NULL);
+    cr_assert(!setitimer(ITIMER_REAL, &often, NULL));
+    while (count < 256 && (waiting[count] = vp_channel_connect(&name)) >= 0)
+        count++;
+    cr_assert(!setitimer(ITIMER_REAL, &never, NULL));
+    cr_assert(count < 256 && waiting[count] == -EAGAIN, "%d, %d", count, waiting[count]);
+    while (count--)
+        close(waiting[count]);
+    close(listener);
+}
+
+static void *take_later(void *server) {
+    char byte;
+    usleep(50000);
+    for (int i = 0; i < 3; i++)
+        vp_channel_receive(*(int *)server, &byte, 1, NULL, NULL);
+    return NULL;
+}
+
+/* The kernel counts what is on its way of all of a user's processes. */
+static int send_more_than_may_be_on_their_way(void) {
+    int files[VP_CHANNEL_FDS] = {0}, err = 0;
+    char byte = 0;
+    pthread_t thread;
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0)
+        return 2;
+    struct line line = connected(false);
+    cr_assert(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){VP_CHANNEL_FDS, VP_CHANNEL_FDS}));
+    cr_assert(!pthread_create(&thread, NULL, take_later, &line.server));
+    for (int i = 0; i < 4 && !err; i++)
+        err = vp_channel_send(line.client, &byte, 1, files, VP_CHANNEL_FDS);
+    return err != 0;
+}
+
+Test(channel, waits_for_what_is_on_its_way) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(send_more_than_may_be_on_their_way());
+    cr_assert(waitpid(child, &status, 0) == child && status == 0, "%x", status);
 }

@@ -16,7 +16,7 @@ enum { CHUNK = 64 << 10, PATIENCE = 1000 };
 static struct exporter {
     struct vp_channel_name name;
     pthread_t thread;
-    int listener, shown;
+    int listener, shown, number; /* not 0: that a file of the program's has instead, once it was asked */
     unsigned chunks, sent;
 } other;
 
@@ -26,6 +26,10 @@ static void *answer(void *unused) {
     struct vp_ipc_reply reply = {
         .count = 1, .left = other.chunks - 1, .bytes = other.chunks * CHUNK, .asked = CHUNK, .size = {CHUNK}};
     int err = vp_channel_receive(client, &ask, sizeof ask, NULL, NULL);
+    if (other.number) {
+        usleep(100000); /* it waits for the answer */
+        cr_assert_eq(dup2(other.shown, other.number), other.number);
+    }
     while (!err && other.sent++ < PATIENCE) {
         err = vp_channel_send(client, &reply, sizeof reply, &other.shown, reply.count);
         if (!reply.left)
@@ -36,7 +40,7 @@ static void *answer(void *unused) {
     return NULL;
 }
 
-static CUresult open_of_other(unsigned chunks) {
+static CUresult open_of_other(unsigned chunks, bool reuses) {
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -52,6 +56,8 @@ static CUresult open_of_other(unsigned chunks) {
     memcpy(handle.magic, "VPoolIPC", sizeof handle.magic);
     memcpy(handle.key.id, other.name.id, sizeof other.name.id);
     memcpy(&from, &handle, sizeof from);
+    if (reuses)
+        close(other.number = dup(other.listener)); /* which the connection has next */
     const CUresult res = vp_api_ipc_open(&ptr, &from, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     cr_assert(!pthread_join(other.thread, NULL));
     cr_assert((res == CUDA_SUCCESS) == (ptr != 0));
@@ -65,7 +71,7 @@ static CUresult open_of_other(unsigned chunks) {
 
 Test(import, who_sends_nothing_is_not_listened_to_for_long, .timeout = 60) {
     door_open(SIM);
-    cr_assert_eq(open_of_other(2), CUDA_ERROR_INVALID_HANDLE);
+    cr_assert_eq(open_of_other(2, false), CUDA_ERROR_INVALID_HANDLE);
     cr_assert_lt(other.sent, 8 + PATIENCE / 4, "%u messages", other.sent);
     door_close();
 }
@@ -83,6 +89,14 @@ Test(import, a_fork_in_between_does_not_wait_for_itself, .timeout = 60) {
     door_open(SIM);
     real_import = vp_state.drv.cuMemImportFromShareableHandle;
     vp_state.drv.cuMemImportFromShareableHandle = import_and_fork;
-    cu_ok(open_of_other(1));
+    cu_ok(open_of_other(1, false));
+    door_close();
+}
+
+/* A thread closes all descriptors but its own, and has a file under the connection's number since. */
+Test(import, leaves_a_file_of_the_programs_alone, .timeout = 60) {
+    door_open(SIM);
+    cr_assert_eq(open_of_other(1, true), CUDA_ERROR_INVALID_HANDLE);
+    cr_assert_eq(close(other.number), 0);
     door_close();
 }

@@ -573,4 +573,5 @@ GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(ticks_
            GUEST(opens_while_it_is_freed), GUEST(opens_each_others), GUEST(closes_after_the_work_on_it),
            GUEST(ends_with_its_context), GUEST(each_context_opens_for_itself), GUEST(follows_peers_while_it_opens),
            GUEST(captures_may_begin_while_it_is_closed), GUEST(a_close_waits_for_graphs),
-           GUEST(a_close_leaves_captures_alone))
+           GUEST(a_close_leaves_captures_alone), GUEST(closes_nothing_of_the_programs),
+           GUEST(leaves_nobody_who_is_answered_to_children), GUEST(rests_while_nobody_may_be_accepted))

@@ -86,3 +86,9 @@ void a_close_waits_for_graphs(void);
 void shares_whatever_is_sent_in_a_rank(void);
 void lies_in_one_handle(void);
 void keeps_large_blocks_apart_after_one_was_shown(void);
+
+/* ---- ipc_lines.c ---- */
+
+void closes_nothing_of_the_programs(void);
+void leaves_nobody_who_is_answered_to_children(void);
+void rests_while_nobody_may_be_accepted(void);
