@@ -92,16 +92,14 @@ static VP_LOCKED uint64_t spared_for(struct vp_pool *pool, uint64_t now) {
 /* With the lock held, which a short wait lets go. */
 static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     struct gift *last = &gifts[pool->mem.device];
-    uint64_t spared = spared_for(pool, vp_clock_ns()), given = 0;
+    uint64_t spared = spared_for(pool, vp_clock_ns());
     if (spared) {
         vp_step_out();
         nanosleep(&(struct timespec){.tv_nsec = (long)spared}, NULL);
         vp_step_in();
         spared = atomic_load(&ended) ? SPARED_NS : spared_for(pool, vp_clock_ns());
     }
-    const uint64_t begin = vp_clock_ns();
-    if (bytes && !spared)
-        given = take_from(pool, bytes);
+    const uint64_t begin = vp_clock_ns(), given = bytes && !spared ? take_from(pool, bytes) : 0;
     if (given)
         *last = (struct gift){.when = begin, .took = vp_clock_ns() - begin, .births = pool->mem.births};
     else
@@ -215,7 +213,7 @@ static void read_figures(struct giver *g, uint64_t *held) {
         g->idle = 0;
 }
 
-/* The page of a process that lives in our namespace, is not stopped, gives, and has memory on that device. */
+/* The page of a process that lives in our namespace, is not stopped or paused, gives, and has memory on that device. */
 static bool look(int folder, const char *name, int pid, const CUuuid *uuid, struct giver *out) {
     struct stat about;
     struct vp_process now;
@@ -231,7 +229,8 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
     *out = (struct giver){.page = page, .pid = pid};
     if (atomic_load(&page->magic) == VP_SHARED_STATS_MAGIC && page->version == VP_SHARED_STATS_VERSION &&
         page->namespace == vp_process_namespace() && atomic_load(&page->loans.takes) & VP_LOANS_LENT &&
-        vp_process_read(pid, &now) && vp_process_same(&now, &page->process) && !vp_process_is_stopped(pid))
+        !atomic_load(&page->ties.paused) && vp_process_read(pid, &now) && vp_process_same(&now, &page->process) &&
+        !vp_process_is_stopped(pid))
         for (uint32_t i = 0; i < atomic_load(&page->devices) && i < VP_SHARED_STATS_DEVICES; i++) {
             uint64_t held;
             out->figures = &page->device[i];

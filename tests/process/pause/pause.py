@@ -198,6 +198,21 @@ def what_others_have_idle_is_lent():
         check(a, 120)
 
 
+def who_sleeps_in_an_allocation_is_not_asked_for_memory():
+    """It has the library's lock, and cannot answer; what it has is not on the device."""
+    with holders({}, {}) as (a, b):
+        furnish(a)
+        well(a, "pause")
+        ask(a, "TAKE", "z", 40)
+        assert is_silent(a)
+        b.well("TAKE", "x", 150)
+        assert b("ALLOC", "y", 150) == OUT_OF_MEMORY
+        assert b.seconds < 1.5, b.seconds
+        b.well("DROP", "x")
+        well(a, "resume")
+        assert answer(a)[0] == "0"
+
+
 def a_little_is_spared():
     """What it had would just fit: the driver is reported to leave a process stuck then."""
     with holders({}, {}) as (a, b):
@@ -510,7 +525,8 @@ def the_program_dies_at_every_step():
 
 SUBJECTS = {
     "turns": [a_program_sleeps_and_wakes, its_calls_wait, idle_memory_is_given_back_first, top_shows_who_sleeps,
-              two_take_turns_on_one_device, a_full_device_is_waited_for, what_others_have_idle_is_lent, a_little_is_spared,
+              two_take_turns_on_one_device, a_full_device_is_waited_for, what_others_have_idle_is_lent,
+              who_sleeps_in_an_allocation_is_not_asked_for_memory, a_little_is_spared,
               nobody_grows_while_one_is_brought_back, growing_goes_on_when_the_waker_is_killed,
               a_held_lock_holds_nobody_up_by_itself],
     "refused": [what_the_checkpoint_cannot_take, what_is_registered_is_not_paused_from_inside, states, no_such_process,
