@@ -42,6 +42,9 @@ static uint32_t devices, answered, trims_done; /* as the page has them */
  * costs a microsecond, a page ten. vpool top sweeps all. */
 enum { SWEPT_FILES = 512, SWEPT_PAGES = 32 };
 
+/* What has been no page for so long will be none. */
+enum { BEGUN_S = 10 };
+
 /* So many calls, or so many bytes of live memory to and fro, may go unpublished. */
 enum { FEW_CALLS = 64, FEW_BYTES = 1 << 20 };
 
@@ -72,25 +75,20 @@ static bool read_page(int folder, const char *name, struct vp_shared_stats *out)
     return n == sizeof *out && out->magic == VP_SHARED_STATS_MAGIC;
 }
 
-static bool abandoned(int folder, const char *name, int pid) {
+/* With a shared /dev/shm, other containers have processes of these ids; what they have just begun is no page yet. */
+static bool abandoned(int folder, const char *name, int pid, time_t changed) {
     struct vp_shared_stats page;
     struct vp_process now;
     bool there = vp_process_read(pid, &now);
     if (!read_page(folder, name, &page))
-        return !there;
-    /* With a shared /dev/shm, other containers have processes of these ids. */
+        return !there && time(NULL) - changed > BEGUN_S;
     return page.namespace == vp_process_namespace() && (!there || !vp_process_same(&now, &page.process));
-}
-
-/* Anybody may make a file with this user's name in it. */
-static bool is_ours(int folder, const char *name) {
-    struct stat about;
-    return !fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) && about.st_uid == geteuid();
 }
 
 void vp_shared_stats_sweep(unsigned files, unsigned pages) {
     _Alignas(struct dirent64) char entries[2048];
     int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat about;
     ssize_t n;
     /* glibc has a function for it from 2.30 on. */
     while (folder >= 0 && files && pages && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
@@ -98,10 +96,11 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
             const struct dirent64 *entry = (const void *)(entries + at);
             int pid = owner_of(entry->d_name, true);
             at += entry->d_reclen;
-            if (!pid || !is_ours(folder, entry->d_name))
+            /* Anybody may make a file with this user's name in it. */
+            if (!pid || fstatat(folder, entry->d_name, &about, AT_SYMLINK_NOFOLLOW) || about.st_uid != geteuid())
                 continue;
             pages--;
-            if (abandoned(folder, entry->d_name, pid))
+            if (abandoned(folder, entry->d_name, pid, about.st_mtime))
                 unlinkat(folder, entry->d_name, 0);
         }
     if (folder >= 0)

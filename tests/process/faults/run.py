@@ -174,6 +174,7 @@ def shared_memory_is_swept_by_and_by():
     script = """
         mount -t tmpfs none /dev/shm && chmod 1777 /dev/shm && cd /dev/shm || exit 77
         for i in $(seq 2000000 2003000); do : >vpool-0-$i; done
+        touch -d '1 minute ago' vpool-0-*
         strangers=0
         if chown 12345 vpool-0-20000* 2>/dev/null; then strangers=100; fi
         before=$(ls /dev/shm | wc -l)

@@ -137,6 +137,7 @@ def what_nobody_has_fetched_is_swept():
         guest.process.send_signal(signal.SIGSTOP)
         with open(page(guest.pid) + ".holders", "w") as file:
             file.write("{}")
+        os.utime(page(guest.pid) + ".holders", (0, 0))
         guest.process.kill()
         guest.process.wait()
         assert until(lambda: vpool("top", "--once") and not os.path.exists(page(guest.pid) + ".holders"))
