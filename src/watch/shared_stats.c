@@ -11,6 +11,7 @@
 #include "pool/bare/bare.h"
 #include "pool/slack.h"
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/output.h"
 #include "pool/stream_cache.h"
 #include "process/ipc.h"
@@ -119,17 +120,16 @@ static int create_file(void) {
     snprintf(page_name, sizeof page_name, VP_SHARED_STATS_FOLDER "/vpool-%u-%d", (unsigned)geteuid(), (int)getpid());
     int fd = -1, err = 0;
     for (int tries = 0; fd < 0 && tries < 2; tries++) {
-        fd = open(page_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        fd = vp_descriptor_above_standard(open(page_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
         err = fd < 0 ? -errno : 0;
         if (err != -EEXIST || !stale())
             break;
         unlink(page_name);
     }
-    if (err || !(err = vp_output_reserve(fd, 0, VP_SHARED_STATS_SIZE)))
-        return err ? err : fd;
-    unlink(page_name);
-    close(fd);
-    return err;
+    /* Others of the user are to read it, whatever the program's mask is. */
+    if (!err && (err = fchmod(fd, 0600) ? -errno : vp_output_reserve(fd, 0, VP_SHARED_STATS_SIZE)))
+        unlink(page_name);
+    return fd < 0 ? err : vp_descriptor_unless(err, fd);
 }
 
 static void create_page(void) {

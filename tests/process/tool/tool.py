@@ -316,6 +316,15 @@ def the_next_program_sweeps():
             assert not os.path.exists(page(dead.pid)) and os.path.exists(page(guest.pid))
 
 
+def the_page_of_a_program_with_a_mask_can_be_read():
+    before = os.umask(0o777)
+    try:
+        with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
+            assert os.stat(page(guest.pid)).st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
 def half_made_pages_are_swept():
     """Once they are old: with a shared /dev/shm another container's process may be at it, whose id is nobody's here."""
     child = subprocess.Popen(["true"])
@@ -567,7 +576,8 @@ TESTS = {
             run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_finds_what_it_recorded_whatever_the_time, run_tells_where_its_traces_are_where_it_is_interrupted, run_tells_of_a_trace_that_had_no_room,
             run_refuses_wrong_arguments],
     "top": [top_shows_a_program_at_once, top_counts_what_is_spilled_as_held, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
-            the_next_program_sweeps, half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
+            the_next_program_sweeps, the_page_of_a_program_with_a_mask_can_be_read,
+            half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_tells_of_another_version, top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps,
             top_signals_nobody, top_refuses_wrong_arguments],
     "config": config.TESTS,
