@@ -273,9 +273,11 @@ struct vp_memory {
     struct vp_memory_stats stats;
 };
 
+/* Live bytes that sleep, without what is free beside them or was freed since. Looks at all that sleeps. */
+uint64_t vp_sleep_live(const struct vp_memory *mem);
 /* Live bytes that the device has: not those that sleep, nor those in the host's memory. */
 static inline uint64_t vp_memory_awake(const struct vp_memory *mem) {
-    const uint64_t elsewhere = mem->asleep_bytes + mem->spilled_live;
+    const uint64_t elsewhere = (mem->asleep_bytes ? vp_sleep_live(mem) : 0) + mem->spilled_live;
     return mem->stats.live_bytes > elsewhere ? mem->stats.live_bytes - elsewhere : 0;
 }
 

@@ -37,12 +37,21 @@ void vp_chunk_retire_free(struct vp_memory *mem, const struct vp_chunk *chunk) {
 
 /* ---- to sleep ---- */
 
-static bool has_live(const struct vp_memory *mem, const struct vp_chunk *chunk) {
-    const struct vp_region *r = vp_region_at(mem, chunk->current->addr);
-    for (; r && r->addr < vp_chunk_end(chunk); r = vp_region_next(r))
+static size_t live_in(const struct vp_memory *mem, const struct vp_chunk *chunk) {
+    const CUdeviceptr begin = chunk->current->addr, end = vp_chunk_end(chunk);
+    size_t bytes = 0;
+    for (const struct vp_region *r = vp_region_at(mem, begin); r && r->addr < end; r = vp_region_next(r))
         if (r->state == VP_LIVE || r->state == VP_BACKED)
-            return true;
-    return false;
+            bytes += vp_lesser(vp_region_end(r), end) - vp_greater(r->addr, begin);
+    return bytes;
+}
+
+uint64_t vp_sleep_live(const struct vp_memory *mem) {
+    const struct vp_chunk *chunk;
+    uint64_t bytes = 0;
+    vp_list_each(chunk, &mem->chunks, link)
+        bytes += chunk->released ? live_in(mem, chunk) : 0;
+    return bytes;
 }
 
 struct spans {
@@ -198,7 +207,7 @@ int vp_sleep_wake(struct vp_memory *mem, size_t largest) {
     struct vp_chunk *chunk, *next;
     int err = 0;
     vp_list_each_safe(chunk, next, &mem->chunks, link)
-        if (chunk->unmapped && !has_live(mem, chunk))
+        if (chunk->unmapped && !live_in(mem, chunk))
             forget(mem, chunk);
     unite_all(mem, largest);
     vp_list_each(chunk, &mem->chunks, link)

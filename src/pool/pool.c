@@ -102,11 +102,6 @@ void vp_pool_finish(struct vp_pool *pool) {
     vp_slab_finish(&pool->caches.slab);
 }
 
-static void verify(const struct vp_pool *pool) {
-    if (pool->config.check && !vp_pool_check(pool, stderr))
-        assert(!"vp_pool_check");
-}
-
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     req->await = NULL;
     pool->waits_early |= req->waits == VP_WAITS_EARLY;
@@ -135,7 +130,7 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
         vp_pool_note_peak(live, &pool->mem.stats.peak_live_bytes, pool, NULL);
         vp_giving_note(pool, req->asked);
     }
-    verify(pool);
+    vp_pool_verify(pool);
     return err;
 }
 
@@ -184,7 +179,7 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence
     if (block->bare) {
         vp_bare_remove(pool, vp_container_of(block, struct vp_bare_segment, whole), fence);
         vp_exports_settle(pool);
-        verify(pool);
+        vp_pool_verify(pool);
         return;
     }
     pool->mem.stats.frees++;
@@ -194,7 +189,7 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence
     vp_region_release(&pool->mem, block, fence);
     if (exported)
         vp_exports_settle(pool);
-    verify(pool);
+    vp_pool_verify(pool);
 }
 
 /* A region may begin in one line of the processor's cache and end in the next. */
@@ -225,7 +220,7 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
         return err;
     }
     if (!record && !block->spilled && vp_parking_park(pool, block, timeline, NULL)) {
-        verify(pool);
+        vp_pool_verify(pool);
         return 0;
     }
     int err = vp_fence_add_command(pool->mem.timelines, &fence, timeline, record);

@@ -307,5 +307,10 @@ void vp_exports_settle(struct vp_pool *pool);
 
 /* Proves the invariants; on a breach says which one, on `out` if not NULL, and returns false. */
 bool vp_pool_check(const struct vp_pool *pool, FILE *out);
+/* With VPOOL_CHECK, after each step. */
+static inline void vp_pool_verify(const struct vp_pool *pool) {
+    if (pool->config.check && !vp_pool_check(pool, stderr))
+        assert(!"vp_pool_check");
+}
 /* Bytes of our own memory that describe the pool. */
 size_t vp_pool_metadata(const struct vp_pool *pool);

@@ -103,12 +103,6 @@ static void trace_unused(const struct vp_pool *pool, const struct vp_bare_segmen
     vp_slab_free(&traced_slab, block);
 }
 
-/* With VPOOL_CHECK, after each step under the lock. */
-static VP_LOCKED void verify(const struct vp_pool *pool) {
-    if (pool->config.check && !vp_pool_check(pool, stderr))
-        assert(!"vp_pool_check");
-}
-
 /* ---- segments ---- */
 
 static bool captures(void) {
@@ -369,7 +363,7 @@ static __attribute__((noinline)) bool use_locked(struct use *u, struct vp_bare_s
     vp_bare_promise_kept(bare);
     atomic_store(&bare->has_come, false);
     if (!done && !err)
-        verify(bare->pool);
+        vp_pool_verify(bare->pool);
     vp_leave();
     if (err && err != -ENODEV && err != -EINPROGRESS) /* -ENODEV: it went with its context, nobody may use it */
         warn(u->ptr, u->size, err);
@@ -420,7 +414,7 @@ static __attribute__((noinline)) bool unuse_locked(struct vp_bare *bare, struct 
             vp_bare_unasked_left(bare->pool, ptr, size);
         if (later)
             vp_bare_unasked_add(bare, ptr, size, false, false);
-        verify(bare->pool);
+        vp_pool_verify(bare->pool);
     }
     atomic_store(&bare->has_come, false);
     vp_leave();

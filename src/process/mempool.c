@@ -107,8 +107,7 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
     }
 }
 
-/* Looks a pool up with the lock held; NULL with the lock free, as where what is asked is not `sane`. Not analysed: it
- * returns both ways. */
+/* Looks a pool up with the lock held; NULL with it free, as where what is asked is not `sane`. Hence not analysed. */
 static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(CUmemoryPool handle, bool sane) {
     if (!sane || !handle || !vp_enter())
         return NULL;

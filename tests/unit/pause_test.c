@@ -143,6 +143,32 @@ Test(pause, it_may_allocate_and_free_while_it_sleeps) {
 }
 
 /* The cache would park it, as it has served the size again and again. */
+/* What sleeps may have free bytes beside it, and more since it was put to sleep. */
+Test(pause, what_is_alive_meanwhile_is_not_called_free) {
+    size_t unused = 0, total = 0;
+    door_open(DEVICE);
+    furnish();
+    CUstream s = block[1].stream;
+    cr_assert_eq(vpool_pause(0), 0);
+    take(0, 8 * MiB, s);
+    cr_assert(!door_mem_info(&unused, &total));
+    cr_assert_leq(unused, total - 8 * MiB, "%zu are free", unused);
+    for (int i = 1; i < BLOCKS; i++)
+        if (block[i].size)
+            give(i);
+    take(1, 20 * MiB, s);
+    cr_assert(!door_mem_info(&unused, &total));
+    cr_assert_leq(unused, total - 28 * MiB, "%zu are free", unused);
+    take(2, 6 * MiB, s);
+    give(2);
+    cu_ok(cuStreamSynchronize(s));
+    cu_ok(door_pool_trim(default_pool(0), 34 * MiB));
+    cr_assert_geq(pool_of(0)->mem.stats.held_bytes, 34 * MiB, "it was to keep as much");
+    cr_assert_eq(vpool_resume(0), 0);
+    check_all("awake");
+    door_close();
+}
+
 Test(pause, a_streams_cache_hands_out_nothing_that_sleeps) {
     door_open(DEVICE);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
