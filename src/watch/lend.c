@@ -207,8 +207,9 @@ static void keep(const struct giver *g, uint64_t idle) {
 
 static void read_figures(struct giver *g, uint64_t *held) {
     const uint64_t live = atomic_load(&g->figures->live_bytes);
-    *held = atomic_load(&g->figures->held_bytes) + atomic_load(&g->figures->asleep_bytes);
-    g->idle = *held < live + WORTH ? 0 : *held - live;
+    const uint64_t elsewhere = atomic_load(&g->figures->asleep_bytes) + atomic_load(&g->figures->spilled_bytes);
+    *held = atomic_load(&g->figures->held_bytes);
+    g->idle = *held + elsewhere < live + WORTH ? 0 : vp_lesser(*held, *held + elsewhere - live);
     if (keeps(g->pid, g->device, g->idle, vp_clock_ns()))
         g->idle = 0;
 }

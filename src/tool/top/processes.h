@@ -37,10 +37,11 @@ struct vp_sample {
 int vp_sample_take(struct vp_sample *sample, const struct vp_sample *before, const int *pids, unsigned pid_count);
 void vp_sample_drop(struct vp_sample *sample);
 
-/* What the pools hold beyond what is live. Bytes. */
+/* What the pools hold beyond what is live, some of which may lie in the host's memory or sleep. Bytes. */
 static inline uint64_t vp_row_free(const struct vp_row *row) {
-    const uint64_t has = row->now.held_bytes + row->now.spilled_bytes;
-    return has > row->now.live_bytes ? has - row->now.live_bytes : 0;
+    const uint64_t held = row->now.held_bytes, has = held + row->now.spilled_bytes + row->now.asleep_bytes;
+    const uint64_t more = has > row->now.live_bytes ? has - row->now.live_bytes : 0;
+    return more < held ? more : held;
 }
 /* Peak live bytes by peak held bytes and what is spilled, at most 1; 1 where nothing is held. */
 static inline double vp_row_efficiency(const struct vp_row *row) {

@@ -111,6 +111,22 @@ def what_a_stream_has_just_freed_is_lent():
         assert top(a)["lent_bytes"] > 90 << 20
 
 
+def who_has_spilled_lends_what_it_has_idle():
+    """What lies in the host's memory is alive, and held nowhere on the device."""
+    with holders({"VPOOL_SPILL": "1G"}, {}) as (a, b):
+        a.well("TAKE", "x", 200)
+        a.well("TAKE", "s", 200)
+        a.well("ALLOC", "k", 1)
+        a.well("DROP", "x")
+        a.well("ALLOC", "y", 180)
+        a.well("FREE", "y")
+        a.well("SYNC")
+        assert top(a)["spilled_bytes"] > 100 << 20, top(a)
+        b.well("ALLOC", "b", 150)
+        for one, name in ((a, "s"), (a, "k"), (b, "b")):
+            one.well("CHECK", name)
+
+
 @tap.by_the_clock
 def a_program_that_is_replaced_has_nothing_and_lends_again():
     with holders({}, {}) as (a, b):
@@ -345,7 +361,7 @@ def each_call_fails_in_turn():
 
 
 tap.run([two_processes_peak_in_turns, three_processes_peak_in_turns, who_uses_its_memory_steadily_is_not_stripped_again_and_again,
-         what_a_stream_has_just_freed_is_lent, a_program_that_is_replaced_has_nothing_and_lends_again,
+         what_a_stream_has_just_freed_is_lent, who_has_spilled_lends_what_it_has_idle, a_program_that_is_replaced_has_nothing_and_lends_again,
          without_lending_they_fail, who_does_not_lend_may_ask,
          live_memory_is_never_lent, what_lies_beside_live_memory_is_not_waited_for, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
          who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long,
