@@ -113,7 +113,8 @@ static size_t needed(const struct vp_pool *pool, uint64_t peak) {
 void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns) {
     if (is_busy(pool) || now_ns(pool) < pool->giving.not_before)
         return;
-    give(pool, needed(pool, pool->recent_peak), period_ns);
+    const uint64_t elsewhere = pool->mem.stats.live_bytes - vp_memory_awake(&pool->mem);
+    give(pool, needed(pool, pool->recent_peak - vp_lesser(elsewhere, pool->recent_peak)), period_ns);
     pool->recent_peak = vp_pool_stats(pool).live_bytes;
 }
 

@@ -93,15 +93,13 @@ static bool due(uint64_t *last) {
     return true;
 }
 
-enum { MIB = 1 << 20 };
-
 static void say_done(const struct vp_pool *pool, size_t asked) {
     static uint64_t last[VP_DEVICES];
     if (due(&last[pool->mem.device]))
         vp_log(VP_LOG_WARN,
                "device %d has no more memory for %zu MiB: %zu MiB of what is alive lie in the host's memory now "
                "(VPOOL_SPILL). Work on them takes tens of times as long",
-               (int)pool->mem.device, asked / MIB, (size_t)pool->mem.stats.spilled_bytes / MIB);
+               (int)pool->mem.device, asked >> 20, (size_t)pool->mem.stats.spilled_bytes >> 20);
 }
 
 static int refuse(struct vp_pool *pool, size_t asked, enum vp_spill_refusal why) {

@@ -351,6 +351,22 @@ Test(spill, the_device_alone_counts_for_the_limit_and_what_is_free) {
     door_close();
 }
 
+Test(spill, idle_memory_of_the_device_goes_back_by_time) {
+    setenv("VPOOL_IDLE_TRIM", "1000", 1);
+    open_with("48M", "1G");
+    CUdeviceptr a = door_take(40 * MiB, 0), b = door_take(40 * MiB, 0);
+    cu_ok(door_free_async(a, 0));
+    cu_ok(door_synchronize());
+    cr_assert(vp_enter());
+    for (int i = 0; i < 2; i++)
+        vp_pressure_tick();
+    vp_leave();
+    cr_assert_eq(spilled(), 35 * MiB);
+    cr_assert_eq(vp_sim_used_vmm(0), 5 * MiB, "what is alive elsewhere needs none of it");
+    cu_ok(door_free_async(b, 0));
+    door_close();
+}
+
 /* ---- and back ---- */
 
 Test(spill, it_is_released_when_work_on_it_is_over) {
