@@ -102,8 +102,30 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
     } else {
         mp->blocks--;
         mp->used -= size;
-        if (mp->dead && !mp->blocks)
+        if (mp->dead && !mp->blocks && !mp->access)
             mempool_free(mp);
+    }
+}
+
+/* As in CUDA, one that is destroyed stays for what it has freed: work of other devices may be under way there, which
+ * the stream of the free waits for. Until that is over it is open to them. */
+static VP_LOCKED void close_ended(void) {
+    struct vp_mempool *mp, *next;
+    atomic_fetch_and(&vp_state.sync_matters, ~(unsigned)VP_SYNC_ENDED);
+    vp_timelines_poll(&vp_state.timelines, true);
+    vp_list_each_safe(mp, next, &vp_state.mempools, link) {
+        struct vp_pool *pool = vp_state.pools[mp->device];
+        if (!mp->dead || !mp->access)
+            continue;
+        vp_parking_flush(pool, VP_FLUSH_ALL);
+        if (!mp->blocks && !mp->fenced)
+            mp->fenced = !vp_barrier_of_all(pool, true, &mp->fence);
+        if (mp->fenced && vp_fence_settle(&vp_state.timelines, &mp->fence)) {
+            mempool_free(mp);
+            vp_peers_update(pool->mem.device);
+        } else {
+            atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_ENDED);
+        }
     }
 }
 
@@ -163,11 +185,9 @@ void vp_api_pool_destroyed(CUmemoryPool pool, bool ended) {
         vp_parking_flush(vp_state.pools[ours->device], VP_FLUSH_ALL);
         ours->dead = true;
         ours->threshold = 0;
-        CUdevice dev = ours->device;
-        if (!ours->blocks)
+        if (!ours->blocks && !ours->access)
             mempool_free(ours);
-        /* With blocks it stays, and so does the access to them. */
-        vp_peers_update(dev);
+        close_ended();
     } else if (ours) {
         ours->ending = false;
     }
@@ -338,6 +358,8 @@ void vp_api_synchronized(enum vp_waited what, CUstream stream) {
         else if (what == VP_WAITED_STREAM && !vp_timeline_get(&vp_state.timelines, stream, &timeline))
             ctx = timeline->context;
         release_idle();
+        if (atomic_load(&vp_state.sync_matters) & VP_SYNC_ENDED)
+            close_ended();
         vp_pressure_synchronized();
         struct vp_pool *pool = ctx ? vp_state.pools[ctx->device] : NULL;
         if (pool && pool->stricts)

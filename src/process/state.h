@@ -19,8 +19,9 @@ enum { VP_DEVICES = VP_ORDER_DEVICES };
 /* For the functions of include/vpool.h. */
 #define VP_PUBLIC __attribute__((visibility("default")))
 
-/* Memory pools with a threshold, or that do not reuse what they happen to see free; idle memory that is to go back. */
-enum { VP_SYNC_POOLS = 1, VP_SYNC_GIVING = 2 };
+/* Memory pools with a threshold, or that do not reuse what they happen to see free; idle memory that is to go back;
+ * pools that were destroyed, and are open to other devices. */
+enum { VP_SYNC_POOLS = 1, VP_SYNC_GIVING = 2, VP_SYNC_ENDED = 4 };
 
 /* A stream-ordered memory pool that we serve. The handle is the driver's own, and owns no memory there. */
 struct vp_mempool {
@@ -36,6 +37,8 @@ struct vp_mempool {
     uint64_t threshold;
     bool threshold_set; /* by the program: then obeyed */
     uint64_t access;    /* devices that the pool itself was opened to, one bit each */
+    bool fenced;        /* dead, with no block left, and `fence` is what those had queued by then */
+    struct vp_fence fence;
     bool reuse_opportunistic, reuse_internal, decompresses;
     struct vp_list link; /* vp_state.mempools */
 };

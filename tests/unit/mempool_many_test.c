@@ -147,3 +147,45 @@ Test(mempool, a_default_pool_that_is_to_keep_nothing_has_nothing_idle) {
     }
     door_close();
 }
+
+/* The stream of the free waits for that device's work. */
+Test(mempool, one_that_is_destroyed_stays_open_until_what_it_freed_is_over) {
+    const CUmemAccessDesc other = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    for (int late = 0; late < 2; late++) {
+        CUmemoryPool pool;
+        CUdeviceptr a;
+        CUevent event;
+        CUcontext here = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2"),
+                  there = door_context(1);
+        cu_ok(cuCtxSetCurrent(there));
+        CUstream t = door_stream(CU_STREAM_NON_BLOCKING);
+        cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        cu_ok(cuCtxSetCurrent(here));
+        CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+        cu_ok(door_pool_create(&pool, 0));
+        cu_ok(vp_api_pool_set_access(pool, &other, 1));
+        cu_ok(door_alloc_async(&a, 4 * MiB, pool, s));
+        cu_ok(cuStreamSynchronize(s));
+        vp_sim_hold(t);
+        cu_ok(cuCtxSetCurrent(there));
+        cu_ok(cuMemsetD8Async(a, 5, 4 * MiB, t));
+        cu_ok(cuEventRecord(event, t));
+        cu_ok(cuCtxSetCurrent(here));
+        cu_ok(cuStreamWaitEvent(s, event, 0));
+        if (late)
+            cu_ok(door_pool_destroy(pool));
+        cu_ok(door_free_async(a, s));
+        if (!late)
+            cu_ok(door_pool_destroy(pool));
+        vp_api_synchronized(VP_WAITED_EVENT, NULL);
+        vp_sim_release(t);
+        cu_ok(cuStreamSynchronize(t));
+        cr_assert_eq(vp_sim_violations(), 0);
+        cu_ok(door_stream_synchronize(s));
+        vp_api_synchronized(VP_WAITED_EVENT, NULL);
+        cr_assert_eq(vp_state.pools[0]->mem.peers, 0, "and then it is closed");
+        cu_ok(cuEventDestroy(event));
+    }
+    door_close();
+}
