@@ -53,6 +53,12 @@ void vp_api_context_created(CUcontext handle, bool primary) {
     vp_leave();
 }
 
+static VP_LOCKED void nap(void) {
+    vp_step_out();
+    vp_clock_nap();
+    vp_step_in();
+}
+
 void vp_api_context_destroying(CUcontext handle) {
     if (!handle || !vp_enter())
         return;
@@ -63,11 +69,8 @@ void vp_api_context_destroying(CUcontext handle) {
         ctx = vp_context_ending(&vp_state.timelines, handle);
     if (ctx)
         ctx->pins++;
-    while (ctx && ctx->waiters) {
-        vp_step_out();
-        vp_clock_nap();
-        vp_step_in();
-    }
+    while (ctx && ctx->waiters)
+        nap();
     if (ctx)
         ctx->pins--;
     vp_leave();
@@ -87,9 +90,7 @@ bool vp_api_green_is_over(CUcontext handle) {
         ctx->pins++;
         vp_context_mark(ls, ctx);
         while ((works = vp_context_works(ctx)) && vp_clock_wait_ns() < until) {
-            vp_step_out();
-            vp_clock_nap();
-            vp_step_in();
+            nap();
             vp_timelines_poll(ls, false);
         }
         ctx->pins--;
@@ -132,11 +133,8 @@ CUcontext vp_api_primary(CUdevice dev, bool releasing) {
         return NULL;
     /* Of two threads that end it at once, the second may find it alive or gone. A fork may have left it so. */
     const uint64_t until = vp_clock_wait_ns() + END_WAIT;
-    while ((ctx = primary_of(dev)) && ctx->ending && vp_clock_wait_ns() < until) {
-        vp_step_out();
-        vp_clock_nap();
-        vp_step_in();
-    }
+    while ((ctx = primary_of(dev)) && ctx->ending && vp_clock_wait_ns() < until)
+        nap();
     if (ctx && !ctx->ending) {
         if (!releasing || ctx->retains <= 1) {
             handle = ctx->handle;

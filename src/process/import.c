@@ -221,16 +221,15 @@ static VP_LOCKED CUresult take_away(struct vp_import *import) {
     vp_list_remove(&import->link);
     CUresult res = vp_wait_for_devices(vp_devices_touching(import->access), import->device, &over);
     res = res || over ? res : LATER;
-    if (!res) {
-        vp_step_out();
-        unmap(import, import->bytes);
-        vp_step_in();
-    }
-    if (res)
+    if (res) {
         vp_list_append(&vp_state.imports, &import->link);
-    else
-        vp_slab_free(&import_slab, import);
-    return res;
+        return res;
+    }
+    vp_step_out();
+    unmap(import, import->bytes);
+    vp_step_in();
+    vp_slab_free(&import_slab, import);
+    return CUDA_SUCCESS;
 }
 
 static VP_LOCKED void take_away_all(void) {

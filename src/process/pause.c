@@ -222,14 +222,13 @@ static const size_t PAUSE_LEAST = offsetof(struct vpool_pause, reason) + sizeof(
 
 VP_PUBLIC int vpool_pause_with(int device, struct vpool_pause *how) {
     const char *reason = NULL;
-    int err = -ENODEV;
     if (device < 0 || device >= VP_DEVICES || !how || how->size < PAUSE_LEAST || how->contents < VPOOL_KEEP ||
         how->contents > VPOOL_FILE || (how->contents == VPOOL_FILE) != (how->file != NULL))
         return -EINVAL;
     if (!vp_enter())
-        return err;
-    if (vp_state.pools[device])
-        err = pause_locked(vp_state.pools[device], how, &reason);
+        return -ENODEV;
+    struct vp_pool *pool = vp_state.pools[device];
+    const int err = pool ? pause_locked(pool, how, &reason) : -ENODEV;
     vp_leave();
     how->reason = reason;
     return err;

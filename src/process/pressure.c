@@ -96,12 +96,15 @@ void vp_pressure_start(void) {
 /* How often memory was given back, and once more. */
 static _Atomic uint64_t gifts = 1;
 
-static VP_LOCKED size_t trim_all(void) {
+size_t vp_pressure_trim_all(void) {
     size_t given = 0;
     vp_pools_each(pool) {
         vp_bare_await_all(pool);
         vp_ahead_hold_back(pool);
+        const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
+        const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
         given += vp_pool_trim(pool, 0);
+        vp_context_leave(&vp_state.drv, entered);
         vp_ahead_go_on(pool);
     }
     gifts += given > 0;
@@ -127,7 +130,7 @@ static VP_LOCKED bool wait_pending(struct vp_relief *relief, size_t wanted) {
         if (!vp_wait_pending(pool, wanted, relief->serial, relief->begin, moves))
             break;
         moves = vp_state.timelines.moves;
-        gained = trim_all() > 0 || relief->gifts != gifts;
+        gained = vp_pressure_trim_all() > 0 || relief->gifts != gifts;
     }
     vp_pool_waited(first, vp_clock_ns() - begin, !gained);
     return gained;
@@ -157,7 +160,7 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
     /* Other threads may go on freeing: they are not followed for ever. What one had given back for a call of its own
      * since the last try may have been all that was idle, and enough for both. */
     bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS &&
-                (trim_all() > 0 || relief->gifts != gifts || wait_pending(relief, wanted));
+                (vp_pressure_trim_all() > 0 || relief->gifts != gifts || wait_pending(relief, wanted));
     relief->gifts = gifts;
     /* Once: what others give may be taken by others again. */
     if (!more && !relief->borrows && wanted != VP_HOST_MEMORY)

@@ -44,22 +44,20 @@ VP_PUBLIC int vpool_stats(int device, struct vpool_stats *stats) {
             .loans_asked = s.loans_asked,
             .loans_refused = s.loans_refused,
         };
-        size_t known = stats->size < sizeof now ? stats->size : sizeof now;
         memset(stats, 0, stats->size);
-        memcpy(stats, &now, known);
+        memcpy(stats, &now, vp_lesser(now.size, sizeof now));
     }
     vp_leave();
     return pool ? 0 : -ENODEV;
 }
 
 VP_PUBLIC int64_t vpool_trim(int device, uint64_t keep) {
-    int64_t given = -ENODEV;
     if (device < 0 || device >= VP_DEVICES)
         return -EINVAL;
     if (!vp_enter())
-        return given;
-    if (vp_state.pools[device])
-        given = (int64_t)vp_pressure_trim(vp_state.pools[device], keep);
+        return -ENODEV;
+    struct vp_pool *pool = vp_state.pools[device];
+    const int64_t given = pool ? (int64_t)vp_pressure_trim(pool, keep) : -ENODEV;
     vp_leave();
     return given;
 }

@@ -133,9 +133,7 @@ int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, stru
     const struct vp_spill_room room = room_of(pool, req->asked, last, &bound);
     const int err = vp_spill_alloc(pool, &own, &room, out);
     if (err) {
-        /* It is the lack of memory that is told of. */
-        if (err == -EIO)
-            vp_pool_error_forget(pool, NULL);
+        vp_pool_error_forget(pool, NULL); /* it is the lack of memory that is told of */
         why = err == -EDQUOT ? bound : err == -EOPNOTSUPP ? VP_SPILL_unsupported : VP_SPILL_driver;
         return last ? refuse(pool, req->asked, why) : -ENOMEM;
     }

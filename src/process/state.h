@@ -19,8 +19,7 @@ enum { VP_DEVICES = VP_ORDER_DEVICES };
 /* For the functions of include/vpool.h. */
 #define VP_PUBLIC __attribute__((visibility("default")))
 
-/* Memory pools with a threshold, or that do not reuse what they happen to see free; idle memory that is to go back;
- * pools that were destroyed, and are open to other devices. */
+/* Pools with a threshold, or that take nothing by luck; idle memory that is to go back; destroyed pools, still open. */
 enum { VP_SYNC_POOLS = 1, VP_SYNC_GIVING = 2, VP_SYNC_ENDED = 4 };
 
 /* A stream-ordered memory pool that we serve. The handle is the driver's own, and owns no memory there. */
@@ -302,6 +301,8 @@ void vp_pressure_tick(void) VP_LOCKED;
 void vp_pressure_remember(bool due) VP_LOCKED;
 void vp_pressure_synchronized(void) VP_LOCKED;
 size_t vp_pressure_trim(struct vp_pool *pool, size_t keep) VP_LOCKED;
+/* All that is idle, on every device, goes back now. The bytes. */
+size_t vp_pressure_trim_all(void) VP_LOCKED;
 /* The process ends: from here on nothing is given back by time. */
 void vp_pressure_stop(void);
 

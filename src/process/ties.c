@@ -12,8 +12,7 @@ struct managed {
 
 static VP_LOCKED void count(enum vp_tie tie, int more) {
     vp_state.ties[tie] += (unsigned)more;
-    vp_state.tied &= ~(1u << tie);
-    vp_state.tied |= (vp_state.ties[tie] != 0) << tie;
+    vp_state.tied = (vp_state.tied & ~(1u << tie)) | (unsigned)(vp_state.ties[tie] != 0) << tie;
 }
 
 void vp_api_tied(enum vp_tie tie) {

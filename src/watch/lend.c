@@ -13,8 +13,6 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
-#include "pool/learnt/ahead.h"
-#include "pool/bare/bare.h"
 #include "pool/giving.h"
 #include "watch/holders.h"
 #include "watch/watch.h"
@@ -61,15 +59,6 @@ static void wake(atomic_uint_least32_t *word) {
 static struct vp_shared_stats *_Atomic own;
 static atomic_bool ended;
 
-/* With a context of the device current, as wherever else memory is unmapped: 0 bytes are all that is idle. */
-static VP_LOCKED uint64_t take_from(struct vp_pool *pool, uint64_t bytes) {
-    const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
-    const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
-    const uint64_t given = bytes ? vp_giving_lend(pool, bytes) : vp_pool_trim(pool, 0);
-    vp_context_leave(&vp_state.drv, entered);
-    return given;
-}
-
 /* What a device's pool gave last: when, how long that took, and what it had made until then. And since when it has made
  * no call, as far as is known, by their number. */
 static struct gift {
@@ -92,14 +81,20 @@ static VP_LOCKED uint64_t spared_for(struct vp_pool *pool, uint64_t now) {
 /* With the lock held, which a short wait lets go. */
 static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     struct gift *last = &gifts[pool->mem.device];
-    uint64_t spared = spared_for(pool, vp_clock_ns());
+    uint64_t spared = spared_for(pool, vp_clock_ns()), given = 0;
     if (spared) {
         vp_step_out();
         nanosleep(&(struct timespec){.tv_nsec = (long)spared}, NULL);
         vp_step_in();
         spared = atomic_load(&ended) ? SPARED_NS : spared_for(pool, vp_clock_ns());
     }
-    const uint64_t begin = vp_clock_ns(), given = bytes && !spared ? take_from(pool, bytes) : 0;
+    const uint64_t begin = vp_clock_ns();
+    /* With a context of the device current, as wherever else memory is unmapped. */
+    const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
+    const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
+    if (bytes && !spared)
+        given = vp_giving_lend(pool, bytes);
+    vp_context_leave(&vp_state.drv, entered);
     if (given)
         *last = (struct gift){.when = begin, .took = vp_clock_ns() - begin, .births = pool->mem.births};
     else
@@ -107,22 +102,10 @@ static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     return given | (spared || (given < bytes && vp_pool_shrinkable(pool)) ? VP_LOANS_LATER : 0);
 }
 
-/* Who pauses the process wants all that is idle, and counts it itself. */
-static VP_LOCKED void give_all(void) {
-    uint64_t given = 0;
-    vp_pools_each(pool) {
-        vp_bare_await_all(pool);
-        vp_ahead_hold_back(pool);
-        given += take_from(pool, 0);
-        vp_ahead_go_on(pool);
-    }
-    atomic_store(&own->loans.given, given);
-}
-
 static VP_LOCKED void answer(struct vp_loans *loans) {
     const uint64_t device = atomic_load(&loans->device);
-    if (device == VP_LOANS_ALL)
-        give_all();
+    if (device == VP_LOANS_ALL) /* by who pauses the process, and counts it itself */
+        atomic_store(&loans->given, vp_pressure_trim_all());
     if (device >= VP_LOANS_LOOK)
         return; /* exact figures are published when the lock is let go */
     struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
