@@ -39,9 +39,9 @@ void vp_sample_drop(struct vp_sample *sample);
 
 /* What the pools hold beyond what is live, some of which may lie in the host's memory or sleep. Bytes. */
 static inline uint64_t vp_row_free(const struct vp_row *row) {
-    const uint64_t held = row->now.held_bytes, has = held + row->now.spilled_bytes + row->now.asleep_bytes;
+    const uint64_t awake = row->now.held_bytes + row->now.spilled_bytes, has = awake + row->now.asleep_bytes;
     const uint64_t more = has > row->now.live_bytes ? has - row->now.live_bytes : 0;
-    return more < held ? more : held;
+    return more < awake ? more : awake;
 }
 /* Peak live bytes by peak held bytes and what is spilled, at most 1; 1 where nothing is held. */
 static inline double vp_row_efficiency(const struct vp_row *row) {
