@@ -11,8 +11,8 @@
  * what other processes miss. */
 enum { LEAST = VP_GIVING_LEAST, LEAST_SHARE = 50 };
 
-/* The period after the first regret, and the longest. */
-static const uint64_t PERIOD_FIRST_NS = 100000000, PERIOD_MOST_NS = 600000000000;
+/* The first period after a regret. */
+static const uint64_t PERIOD_FIRST_NS = 100000000;
 
 /* Of what was given back, 1/REGRET_SHARE made again is a mistake. */
 enum { REGRET_SHARE = 2 };
@@ -116,17 +116,6 @@ void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns) {
     const uint64_t elsewhere = pool->mem.stats.live_bytes - vp_memory_awake(&pool->mem);
     give(pool, needed(pool, pool->recent_peak - vp_lesser(elsewhere, pool->recent_peak)), period_ns);
     pool->recent_peak = vp_pool_stats(pool).live_bytes;
-}
-
-void vp_giving_regret(struct vp_pool *pool) {
-    struct vp_giving *g = &pool->giving;
-    const uint64_t now = now_ns(pool);
-    g->regret_from = SIZE_MAX;
-    if (now - g->given_at > VP_REGRET_PERIODS * g->period_ns)
-        return;
-    g->period_ns = g->period_ns * 2 < PERIOD_MOST_NS ? g->period_ns * 2 : PERIOD_MOST_NS;
-    g->not_before = now + g->period_ns;
-    pool->mem.stats.regrets++;
 }
 
 /* ---- for others ---- */

@@ -43,7 +43,7 @@ void vp_giving_settle(struct vp_pool *pool);
 size_t vp_giving_lend(struct vp_pool *pool, size_t bytes);
 /* By time: a period of at least so many nanoseconds is over. What it did not need goes back. */
 void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns);
-/* What was given back was made again. */
+/* What was given back was made again: regret.c. */
 void vp_giving_regret(struct vp_pool *pool) __attribute__((cold));
 
 /* An allocation that no cache served has succeeded, or a block has got memory: for the fast side of regret, and for

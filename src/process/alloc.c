@@ -207,28 +207,6 @@ CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool handle, 
 /* Below this a cudaFree shares the barrier of a later one: its bytes come back a little later. */
 enum { BARRIER_WORTH = 1 << 20 };
 
-/* Whose work could have touched the bytes: the device's own, that of all that it was opened to, and of all others once
- * some copy has named a context for each end, or some graph was launched, which needs no access. */
-static uint64_t devices_of_all(const struct vp_pool *pool) {
-    return vp_devices_touching(UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers);
-}
-
-/* Of each context of these. One that fails for good has no work left that could; on its own device it is asked all the
- * same, and what it has freed stays behind it until its end. */
-int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
-    const uint64_t devices = devices_of_all(pool);
-    struct vp_context *ctx;
-    int err = 0;
-    vp_list_each(ctx, &vp_state.timelines.contexts, link)
-        if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->mem.device || !ctx->sick)) {
-            err = vp_fence_add_barrier(&vp_state.timelines, fence, ctx, record);
-            /* It has ended unseen. If another has its handle by now, that is the list's last, and its turn comes. */
-            if (ctx->lost)
-                vp_context_get(&vp_state.timelines, ctx->handle);
-        }
-    return err;
-}
-
 CUresult vp_api_free(CUdeviceptr ptr) {
     struct vp_pool *pool;
     struct vp_region *r;
@@ -249,7 +227,7 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         const uint64_t serial = r->serial;
         bool over;
         /* Nothing is written beneath a copy. */
-        const uint64_t devices = options->poison ? devices_of_all(pool)
+        const uint64_t devices = options->poison ? vp_devices_of_all(pool)
                                                  : pool->mem.peers | UINT64_C(1) << pool->mem.device;
         res = vp_wait_for_devices(devices, pool->mem.device, &over);
         if (!res && over && options->poison && (r = vp_state_find(ptr, &pool)) && r->serial == serial)

@@ -231,9 +231,9 @@ bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_
  * all could be waited for. */
 CUresult vp_wait_for_devices(uint64_t devices, CUdevice own, bool *over) VP_LOCKED;
 
-/* ---- alloc.c ---- */
-
-/* Adds to the fence all that any context has queued so far which could touch the pool's memory. 0 or -ENOMEM. */
+uint64_t vp_devices_of_all(const struct vp_pool *pool);
+/* Adds to the fence all that any context of those has queued so far, which could touch the pool's memory. 0, -ENOMEM.
+ */
 int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) VP_LOCKED;
 
 /* ---- borrow.c ---- */

@@ -122,6 +122,28 @@ bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_
     return false;
 }
 
+/* Whose work could have touched the bytes: the device's own, that of all that it was opened to, and of all others once
+ * some copy has named a context for each end, or some graph was launched, which needs no access. */
+uint64_t vp_devices_of_all(const struct vp_pool *pool) {
+    return vp_devices_touching(UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers);
+}
+
+/* Of each context of these. One that fails for good has no work left that could; on its own device it is asked all the
+ * same, and what it has freed stays behind it until its end. */
+int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
+    const uint64_t devices = vp_devices_of_all(pool);
+    struct vp_context *ctx;
+    int err = 0;
+    vp_list_each(ctx, &vp_state.timelines.contexts, link)
+        if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->mem.device || !ctx->sick)) {
+            err = vp_fence_add_barrier(&vp_state.timelines, fence, ctx, record);
+            /* It has ended unseen. If another has its handle by now, that is the list's last, and its turn comes. */
+            if (ctx->lost)
+                vp_context_get(&vp_state.timelines, ctx->handle);
+        }
+    return err;
+}
+
 CUresult vp_wait_for_devices(uint64_t devices, CUdevice own, bool *over) {
     CUresult failed = CUDA_SUCCESS;
     struct vp_context *ctx;
