@@ -26,13 +26,12 @@ static backtrace_fn *_Atomic backtrace;
 static get_ip_fn *get_ip, *get_cfa;
 static get_register_fn *get_register;
 
-/* In DWARF's numbers, on x86-64. Elsewhere no walk is kept, and the register is not asked for: it may be none that is
- * saved, where the unwinder ends the program. */
-enum { FRAME_POINTER = 6 };
+/* In DWARF's numbers. 0: it may be saved nowhere, where the unwinder ends the program that asks; no walk is kept then.
+ */
 #ifdef __x86_64__
-enum { KEEPS = true };
+enum { FRAME_POINTER = 6 };
 #else
-enum { KEEPS = false };
+enum { FRAME_POINTER = 0 };
 #endif
 
 static struct {
@@ -214,7 +213,7 @@ void vp_native_walk(struct vp_walk *walk, const void *until_python) {
     const struct vp_memo_key key = {(uintptr_t)__builtin_frame_address(0), python.begin, s.went};
     if (vp_memo_recall(&key, walk))
         return;
-    struct note *note = KEEPS ? take_note(key.frame) : NULL;
+    struct note *note = FRAME_POINTER ? take_note(key.frame) : NULL;
     s.memo = note ? &note->memo : NULL;
     if (note) {
         s.memo->key = key;
