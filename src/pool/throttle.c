@@ -204,10 +204,10 @@ static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp
 static __attribute__((noinline, cold)) bool will_look(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_throttle *t = &pool->throttle;
     if (req->waits != VP_WAITS_HOST || !req->timeline || req->asked < WORTH || !vp_fence_empty(&t->probe) ||
-        atomic_load(&pool->mem.timelines->captures) || vp_timelines_join(pool->mem.timelines))
+        atomic_load(&pool->mem.timelines->captures))
         return false;
     t->probe_at = pool->config.now();
-    vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, true);
+    vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, !vp_timelines_join(pool->mem.timelines));
     return true;
 }
 
@@ -262,8 +262,7 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
     wait->bound = vp_lesser(bound_of(&pool->throttle), worth(pool));
     /* What was freed with no event of its own gets one, which can be asked like any other. */
     vp_timelines_poll(pool->mem.timelines, true);
-    if (!vp_timelines_join(pool->mem.timelines)) /* else all of the wait counts as lost */
-        vp_fence_add_barrier(pool->mem.timelines, &wait->busy, req->context, true);
+    vp_fence_add_barrier(pool->mem.timelines, &wait->busy, req->context, !vp_timelines_join(pool->mem.timelines));
     wait->serial = pool->mem.timelines->recorded;
 }
 

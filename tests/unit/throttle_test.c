@@ -113,8 +113,6 @@ Test(throttle, joins_no_streams_on_old_drivers) {
     cr_assert_eq(pauses, 7);
     cu_ok(cuMemsetD8Async(fx.scratch + 1, 0, 1, stream[1]));
     cu_ok(cuStreamSynchronize(stream[1]));
-    cr_assert_eq(fx.pool.throttle.lost_ns, 7 * MS, "whether the device has work is not known: %llu",
-                 (unsigned long long)fx.pool.throttle.lost_ns);
     vp_sim_release(stream[0]);
     fx_free(a, 2);
     fx_close();
