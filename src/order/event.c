@@ -119,7 +119,8 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         stream = CU_STREAM_LEGACY;
     }
     bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0,
-         joins = late && !over_context && stream == CU_STREAM_LEGACY && ls->joins & VP_JOINS_BLOCKING;
+         joins = late && !over_context && stream == CU_STREAM_LEGACY && ls->joins & VP_JOINS_BLOCKING &&
+                 (ls->barriers || timeline->stream == CU_STREAM_LEGACY);
     if (joins && ls->barriers && !capturing)
         over_context = true;
     else if (joins && !vp_timelines_blocking_idle(ls, ctx))
@@ -181,7 +182,7 @@ bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
         vp_timelines_sweep(ls, VP_SWEPT);
     vp_list_each_safe(timeline, tmp, &ls->pending, pending) {
         if (flush && (timeline->open || (vp_timeline_covered(timeline) && vp_list_empty(&timeline->events))))
-            vp_timeline_record(ls, timeline, true);
+            vp_timeline_record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);
         moved |= vp_timeline_poll(ls, timeline);
         vp_timeline_quiet(ls, timeline);
     }

@@ -96,7 +96,7 @@ bool vp_context_died(struct vp_context *ctx, CUresult res);
  *
  * `late`: not within a call of the program's on that stream. An event on the legacy stream makes later work of blocking
  * streams wait for earlier work of others, which may in turn wait for it: the program has not asked for that, and could
- * hang by it. A barrier holds nothing up; without barriers there is none while blocking streams work. */
+ * hang by it. A barrier holds nothing up. */
 int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late);
 /* The event has left its timeline: another may use it. */
 void vp_event_recycle(struct vp_timelines *ls, struct vp_event *ev);

@@ -118,11 +118,6 @@ static inline bool vp_timeline_joins(const struct vp_timelines *ls, const struct
             (vp_worked & (legacy ? VP_WORK_OTHERS : VP_WORK_LEGACY) || ls->turns[legacy] != timeline->turn));
 }
 
-/* Would an event over a context make streams wait for each other? */
-static inline bool vp_timelines_join(const struct vp_timelines *ls) {
-    return !ls->barriers && ls->joins & VP_JOINS_BLOCKING;
-}
-
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv);
 /* Frees our memory; makes no driver call. */
 void vp_timelines_finish(struct vp_timelines *ls);

@@ -207,7 +207,7 @@ static __attribute__((noinline, cold)) bool will_look(struct vp_pool *pool, cons
         atomic_load(&pool->mem.timelines->captures))
         return false;
     t->probe_at = pool->config.now();
-    vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, !vp_timelines_join(pool->mem.timelines));
+    vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, true);
     return true;
 }
 
@@ -262,7 +262,7 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
     wait->bound = vp_lesser(bound_of(&pool->throttle), worth(pool));
     /* What was freed with no event of its own gets one, which can be asked like any other. */
     vp_timelines_poll(pool->mem.timelines, true);
-    vp_fence_add_barrier(pool->mem.timelines, &wait->busy, req->context, !vp_timelines_join(pool->mem.timelines));
+    vp_fence_add_barrier(pool->mem.timelines, &wait->busy, req->context, true);
     wait->serial = pool->mem.timelines->recorded;
 }
 

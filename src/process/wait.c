@@ -104,8 +104,7 @@ bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_
     struct vp_timelines *timelines = &vp_state.timelines;
     unsigned looks = 0;
     while (vp_clock_ns() - begin < VP_PENDING_WAIT_NS) {
-        bool quarantine = vp_timelines_open(timelines) &&
-                          (vp_timelines_join(timelines) || vp_clock_ns() - begin < VP_QUARANTINE_WAIT_NS);
+        bool quarantine = vp_timelines_open(timelines) && vp_clock_ns() - begin < VP_QUARANTINE_WAIT_NS;
         if (!quarantine && !goes_on(pool, size, &serial))
             return timelines->moves != moves;
         /* What others free meanwhile puts off all that it is united with: some looks come without. */
