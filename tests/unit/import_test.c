@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { CHUNK = 64 << 10, PATIENCE = 1000 };
@@ -16,9 +17,23 @@ enum { CHUNK = 64 << 10, PATIENCE = 1000 };
 static struct exporter {
     struct vp_channel_name name;
     pthread_t thread;
-    int listener, shown, number; /* not 0: that a file of the program's has instead, once it was asked */
+    int listener, shown, number; /* the connection's, that a file of the program's has instead, once it was asked */
     unsigned chunks, sent;
+    bool reuses;
 } other;
+
+/* The one whose other end has the listener's name. */
+static int connection(void) {
+    struct sockaddr_un own, peer;
+    socklen_t size = sizeof own;
+    cr_assert(!getsockname(other.listener, (struct sockaddr *)&own, &size));
+    for (int fd = 0; fd < 256; fd++) {
+        socklen_t length = sizeof peer;
+        if (!getpeername(fd, (struct sockaddr *)&peer, &length) && length == size && !memcmp(&own, &peer, size))
+            return fd;
+    }
+    return -1;
+}
 
 static void *answer(void *unused) {
     const int client = vp_channel_accept(other.listener);
@@ -26,8 +41,9 @@ static void *answer(void *unused) {
     struct vp_ipc_reply reply = {
         .count = 1, .left = other.chunks - 1, .bytes = other.chunks * CHUNK, .asked = CHUNK, .size = {CHUNK}};
     int err = vp_channel_receive(client, &ask, sizeof ask, NULL, NULL);
-    if (other.number) {
+    if (other.reuses) {
         usleep(100000); /* it waits for the answer */
+        cr_assert_geq(other.number = connection(), 0);
         cr_assert_eq(dup2(other.shown, other.number), other.number);
     }
     while (!err && other.sent++ < PATIENCE) {
@@ -48,7 +64,7 @@ static CUresult open_of_other(unsigned chunks, bool reuses) {
     CUdeviceptr ptr = 0;
     cu_ok(cuMemCreate(&chunk, CHUNK, &prop, 0));
     cu_ok(cuMemExportToShareableHandle(&other.shown, chunk, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    other = (struct exporter){.shown = other.shown, .chunks = chunks};
+    other = (struct exporter){.shown = other.shown, .chunks = chunks, .reuses = reuses};
     cr_assert_geq(other.listener = vp_channel_listen(&other.name, false), 0);
     cr_assert(!pthread_create(&other.thread, NULL, answer, NULL));
     struct vp_ipc_handle handle = {.version = 1, .in_file = other.name.in_file};
@@ -56,8 +72,6 @@ static CUresult open_of_other(unsigned chunks, bool reuses) {
     memcpy(handle.magic, "VPoolIPC", sizeof handle.magic);
     memcpy(handle.key.id, other.name.id, sizeof other.name.id);
     memcpy(&from, &handle, sizeof from);
-    if (reuses)
-        close(other.number = dup(other.listener)); /* which the connection has next */
     const CUresult res = vp_api_ipc_open(&ptr, &from, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     cr_assert(!pthread_join(other.thread, NULL));
     cr_assert((res == CUDA_SUCCESS) == (ptr != 0));
