@@ -181,12 +181,14 @@ static VP_LOCKED int pause_held(struct vp_pool *pool, const struct vpool_pause *
         return -EALREADY;
     if (why)
         return refuse(pool->mem.device, why, reason);
+    const uint64_t begin = vp_clock_ns(), most = (how->wait_ms ? how->wait_ms : WAIT_MS) * UINT64_C(1000000);
     int err;
     /* Another thread may be half way through a build, or about to use what its block was promised; and may have begun
-     * to while the lock was let go. */
-    do
-        err = drain(pool, (how->wait_ms ? how->wait_ms : WAIT_MS) * UINT64_C(1000000));
-    while (!err && (vp_bound_wait(pool) || vp_bare_await_all(pool)));
+     * to while the lock was let go. One that goes on and on is not waited for longer than the device. */
+    do {
+        const uint64_t gone = vp_clock_ns() - begin;
+        err = gone > most ? -ETIMEDOUT : drain(pool, most - gone);
+    } while (!err && (vp_bound_wait(pool) || vp_bare_await_all(pool)));
     if (!err && p->paused)
         err = -EALREADY;
     if (err == -EBUSY || (!err && (why = refusal(pool))))

@@ -142,7 +142,6 @@ Test(pause, it_may_allocate_and_free_while_it_sleeps) {
     door_close();
 }
 
-/* The cache would park it, as it has served the size again and again. */
 /* What sleeps may have free bytes beside it, and more since it was put to sleep. */
 Test(pause, what_is_alive_meanwhile_is_not_called_free) {
     size_t unused = 0, total = 0;
@@ -169,6 +168,7 @@ Test(pause, what_is_alive_meanwhile_is_not_called_free) {
     door_close();
 }
 
+/* The cache would park it, as it has served the size again and again. */
 Test(pause, a_streams_cache_hands_out_nothing_that_sleeps) {
     door_open(DEVICE);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
