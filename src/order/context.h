@@ -33,14 +33,15 @@ struct vp_context {
     uint64_t id; /* cuCtxGetId: unique in the process, which handles are not; 0: the driver lacks it */
     CUdevice device;
     struct vp_timeline *barrier;
-    struct vp_list timelines; /* of vp_timeline.of_context; owned */
-    struct vp_list spare;     /* of vp_event.link; owned */
-    struct vp_list link;      /* vp_timelines.contexts */
-    bool primary;             /* the device's primary context */
-    unsigned retains;         /* of a primary context: those that the doors saw, less the releases */
-    bool gone;                /* destroyed: all its work is over, its handles are dead */
-    atomic_bool ending;       /* being destroyed: its handles are not to be used any more, its work may still run */
-    unsigned waiters;         /* threads that ask one of its events outside the lock; they look at `ending` */
+    struct vp_timeline *aside; /* vp_context_aside(), once it was needed; else NULL */
+    struct vp_list timelines;  /* of vp_timeline.of_context; owned */
+    struct vp_list spare;      /* of vp_event.link; owned */
+    struct vp_list link;       /* vp_timelines.contexts */
+    bool primary;              /* the device's primary context */
+    unsigned retains;          /* of a primary context: those that the doors saw, less the releases */
+    bool gone;                 /* destroyed: all its work is over, its handles are dead */
+    atomic_bool ending;        /* being destroyed: its handles are not to be used any more, its work may still run */
+    unsigned waiters;          /* threads that ask one of its events outside the lock; they look at `ending` */
     CUresult error; /* the last answer of a query or wait in it that was neither done nor not-ready; 0: none since it
                        was set back */
     bool sick; /* the driver has answered with an error that no context recovers from: whatever is asked of it fails */

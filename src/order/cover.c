@@ -8,7 +8,12 @@
  *   - and the legacy stream was seen idle since, which tells of all blocking streams, other threads' own included. It
  * is asked and gets no event: that would make later work of blocking streams wait for earlier work of others, which may
  * in turn wait for it. While a blocking stream captures, the legacy stream cannot be asked; and of what a destroyed
- * stream has still queued only a barrier tells. Then there is no cover. */
+ * stream has still queued only a barrier tells. Then there is no cover.
+ *
+ * Drivers before 12.5 have no barriers, and would need that event on the legacy stream. There each stream is known by
+ * name, so that a cover is how they are asked at any time: blocking streams get events of their own, one of ours stands
+ * for the legacy stream, and destroyed ones got their last event as they ended. Only threads' own streams cannot be
+ * named by others: where these are used, the legacy stream gets its event after all. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
@@ -23,28 +28,38 @@ static bool timeline_over(struct vp_timelines *ls, struct vp_timeline *timeline,
             return false;
         timeline->cover_for = cover;
     }
+    if (timeline->met < timeline->cover)
+        vp_timeline_poll(ls, timeline);
     return timeline->met >= timeline->cover;
 }
 
-static bool over(struct vp_timelines *ls, struct vp_context *ctx) {
-    bool all = ctx->cover_idle = ctx->cover_idle || vp_timelines_blocking_idle(ls, ctx);
+static bool over(struct vp_timelines *ls, struct vp_context *ctx, bool by_name) {
+    bool all = by_name || (ctx->cover_idle = ctx->cover_idle || vp_timelines_blocking_idle(ls, ctx));
     struct vp_timeline *timeline;
-    vp_list_each(timeline, &ctx->timelines, of_context)
-        if (timeline->kind == VP_TIMELINE_STREAM && timeline->nonblocking && !timeline->gone)
+    vp_list_each(timeline, &ctx->timelines, of_context) {
+        if (timeline->kind != VP_TIMELINE_STREAM || timeline->stream == CU_STREAM_LEGACY)
+            continue;
+        if (timeline->gone)
+            all &= !by_name || (!timeline->open && vp_list_empty(&timeline->events));
+        else if (timeline->nonblocking || by_name)
             all &= timeline_over(ls, timeline, ctx->cover);
+    }
     return all;
 }
 
-static bool cover(struct vp_timelines *ls, struct vp_context *ctx) {
+bool vp_context_cover(struct vp_timelines *ls, struct vp_context *ctx) {
     struct vp_timeline *barrier = ctx->barrier;
-    if (ctx->ending || (!barrier->open && !ctx->cover) || ctx->uncovered > barrier->met)
+    if (ctx->ending || (!barrier->open && !ctx->cover))
+        return false;
+    const bool by_name = vp_timelines_all_named(ls) && vp_context_aside(ls, ctx);
+    if (!by_name && ctx->uncovered > barrier->met)
         return false;
     if (!ctx->cover) {
         /* What is freed from here on is not behind it. */
         ctx->cover = barrier->next++;
         ctx->cover_idle = barrier->open = false;
     }
-    if (!over(ls, ctx))
+    if (!over(ls, ctx, by_name))
         return false;
     vp_timeline_met(barrier, ctx->cover);
     vp_timeline_quiet(ls, barrier);
@@ -59,7 +74,7 @@ bool vp_timelines_cover(struct vp_timelines *ls) {
     vp_timelines_check_captures(ls);
     vp_list_each(ctx, &ls->contexts, link)
         if (!ctx->gone)
-            moved |= cover(ls, ctx);
+            moved |= vp_context_cover(ls, ctx);
     vp_timelines_restore(ls, mode);
     return moved;
 }

@@ -33,7 +33,7 @@ void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timelin
     if (ls->closing)
         ls->closing(ls->user, timeline);
     /* Without barriers nothing will tell of its work but this event. If there is none to be had, nothing will. */
-    const bool last = !ls->barriers && timeline->nonblocking && !timeline->rest;
+    const bool last = !ls->barriers && !timeline->rest;
     int mode = vp_timelines_relax(ls);
     if ((timeline->open || last) && vp_timeline_record(ls, timeline, false) && last)
         vp_timeline_want_event(ls, timeline);
@@ -80,6 +80,7 @@ void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
     ctx->gone = true;
     ctx->lost = false;
     ctx->cover = 0;
+    ctx->aside = NULL;
     vp_list_each_safe(timeline, next_timeline, &ctx->timelines, of_context) {
         if (ls->closing && !timeline->gone)
             ls->closing(ls->user, timeline);

@@ -123,6 +123,8 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
                  (ls->barriers || timeline->stream == CU_STREAM_LEGACY);
     if (joins && ls->barriers && !capturing)
         over_context = true;
+    else if (joins && vp_timelines_all_named(ls) && ctx->aside)
+        stream = ctx->aside->stream;
     else if (joins && !vp_timelines_blocking_idle(ls, ctx))
         return -EBUSY;
     const struct vp_entered entered = over_context ? (struct vp_entered){0} : vp_stream_enter(ls, ctx, stream);
@@ -170,29 +172,4 @@ void vp_timeline_record_late(struct vp_timelines *ls, struct vp_timeline *timeli
     int mode = vp_timelines_relax(ls);
     vp_timeline_record(ls, timeline, true);
     vp_timelines_restore(ls, mode);
-}
-
-/* ---- all timelines ---- */
-
-bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
-    bool moved = false;
-    struct vp_timeline *timeline, *tmp;
-    int mode = vp_timelines_relax(ls);
-    if (!vp_list_empty(&ls->ended))
-        vp_timelines_sweep(ls, VP_SWEPT);
-    vp_list_each_safe(timeline, tmp, &ls->pending, pending) {
-        if (flush && (timeline->open || (vp_timeline_covered(timeline) && vp_list_empty(&timeline->events))))
-            vp_timeline_record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);
-        moved |= vp_timeline_poll(ls, timeline);
-        vp_timeline_quiet(ls, timeline);
-    }
-    vp_timelines_restore(ls, mode);
-    return moved;
-}
-
-void vp_timelines_poll_for(struct vp_timelines *ls, uint64_t ns) {
-    uint64_t begin = vp_clock_ns();
-    do
-        vp_timelines_poll(ls, true);
-    while (vp_timelines_waiting(ls, ls->recorded) && vp_clock_ns() - begin < ns);
 }

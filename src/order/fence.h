@@ -43,7 +43,8 @@ int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct
 void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline);
 /* The same, where the timeline's next event had the number `seq` at the free. */
 void vp_fence_add_earlier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq);
-/* The same for a free that promises the end of all work of a context so far (cudaFree). */
+/* The same for a free that promises the end of all work of a context so far (cudaFree). `record` where blocking streams
+ * can all be named (vp_timelines_all_named): only within a call of the program's that waits for the device in CUDA. */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record);
 
 void vp_fence_clear(struct vp_timelines *ls, struct vp_fence *fence);

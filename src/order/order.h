@@ -1,5 +1,5 @@
 /* What the files of this folder share. Each calls only those whose sections come before its own; fence.c, ends.c and
- * cover.c stand on all of these. */
+ * poll.c stand on all of these. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -108,3 +108,11 @@ void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timel
 /* Asks whether those contexts live whose streams capture, and whether these still do: a capture that ended unseen holds
  * up every barrier. */
 void vp_timelines_check_captures(struct vp_timelines *ls);
+/* A blocking stream of ours, for drivers without barriers: an event there comes behind what the legacy stream has
+ * queued, and nothing comes behind it that does not come behind that anyway. NULL: there is none to be had. */
+struct vp_timeline *vp_context_aside(struct vp_timelines *ls, struct vp_context *ctx);
+
+/* ---- cover.c ---- */
+
+/* Goes on with the context's cover, or begins one. True if the barrier's `met` moved. */
+bool vp_context_cover(struct vp_timelines *ls, struct vp_context *ctx);

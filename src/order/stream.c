@@ -31,7 +31,9 @@ static __attribute__((noinline, cold)) int begin(struct vp_timelines *ls, CUstre
     timeline->per_thread = stream == CU_STREAM_PER_THREAD;
     timeline->nonblocking = flags & CU_STREAM_NON_BLOCKING;
     if (!timeline->nonblocking)
-        ls->joins |= timeline->stream == CU_STREAM_LEGACY ? VP_JOINS_LEGACY : VP_JOINS_BLOCKING;
+        ls->joins |= timeline->stream == CU_STREAM_LEGACY ? VP_JOINS_LEGACY
+                     : timeline->per_thread               ? VP_JOINS_BLOCKING | VP_JOINS_OWN
+                                                          : VP_JOINS_BLOCKING;
     timeline->number = ++ls->streams_seen;
     struct vp_list *own = timeline->per_thread && ls->of_thread ? ls->of_thread(ls->user) : NULL;
     if (own)
@@ -54,6 +56,23 @@ int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline
         return begin(ls, stream, id, out);
     *out = ls->last;
     return 0;
+}
+
+struct vp_timeline *vp_context_aside(struct vp_timelines *ls, struct vp_context *ctx) {
+    CUstream stream;
+    if (ctx->aside || ctx->ending)
+        return ctx->aside;
+    vp_cancel_hold();
+    const struct vp_entered entered = vp_context_enter(ls->drv, ctx->handle);
+    const bool made = !entered.refused && ls->drv->cuStreamCreate &&
+                      !ls->drv->cuStreamCreate(&stream, CU_STREAM_DEFAULT);
+    struct vp_timeline *aside;
+    if (made && (vp_timeline_get(ls, stream, &aside) || aside->context != ctx))
+        ls->drv->cuStreamDestroy_v2(stream);
+    else if (made)
+        ctx->aside = aside;
+    vp_context_leave(ls->drv, entered);
+    return ctx->aside;
 }
 
 struct vp_timeline *vp_timeline_named(const struct vp_timelines *ls, CUstream stream) {

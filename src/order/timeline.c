@@ -6,6 +6,7 @@ atomic_uint vp_worked, vp_awaited;
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv) {
     *ls = (struct vp_timelines){.drv = drv, .barriers = drv->cuCtxRecordEvent != NULL};
+    atomic_store(&vp_worked, 0); /* whoever notes more tells the registry, too */
     vp_list_init(&ls->contexts);
     vp_list_init(&ls->pending);
     vp_list_init(&ls->ended);

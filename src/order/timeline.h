@@ -29,7 +29,7 @@ static inline bool vp_timeline_id_is_barrier(uint64_t id) {
 
 /* What one timeline has waited for lately, so that it need not wait twice. A small cache; a lost entry costs a wait. */
 enum { VP_SEEN = 8 };
-enum { VP_JOINS_LEGACY = 1, VP_JOINS_BLOCKING = 2 };
+enum { VP_JOINS_LEGACY = 1, VP_JOINS_BLOCKING = 2, VP_JOINS_OWN = 4 };
 
 struct vp_timeline {
     uint64_t id; /* cuStreamGetId + 1: unique in the process; top bit set for a barrier. A stream that was taken for
@@ -114,8 +114,13 @@ struct vp_timelines {
 static inline bool vp_timeline_joins(const struct vp_timelines *ls, const struct vp_timeline *timeline) {
     const bool legacy = timeline->stream == CU_STREAM_LEGACY;
     return timeline->awaited != vp_awaited ||
-           (!timeline->nonblocking && ls->joins == (VP_JOINS_LEGACY | VP_JOINS_BLOCKING) &&
+           (!timeline->nonblocking && ls->joins & VP_JOINS_LEGACY && ls->joins & VP_JOINS_BLOCKING &&
             (vp_worked & (legacy ? VP_WORK_OTHERS : VP_WORK_LEGACY) || ls->turns[legacy] != timeline->turn));
+}
+
+/* Without barriers: are there blocking streams, all of which can be named? */
+static inline bool vp_timelines_all_named(const struct vp_timelines *ls) {
+    return !ls->barriers && (ls->joins & (VP_JOINS_BLOCKING | VP_JOINS_OWN)) == VP_JOINS_BLOCKING;
 }
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv);

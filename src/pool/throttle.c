@@ -189,7 +189,8 @@ static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp
     struct vp_throttle *t = &pool->throttle;
     const uint64_t now = pool->config.now(), gap = t->probe_at - t->probed_at;
     if (!atomic_load(&pool->mem.timelines->captures)) /* one may have begun since */
-        vp_timeline_poll(pool->mem.timelines, context->barrier);
+        vp_timelines_all_named(pool->mem.timelines) ? vp_timelines_poll(pool->mem.timelines, true)
+                                                    : vp_timeline_poll(pool->mem.timelines, context->barrier);
     const bool idle = vp_fence_settle(pool->mem.timelines, &t->probe);
     if (idle)
         lose(t, now - t->probe_at + (gap < GAP_MOST_NS ? gap : GAP_MOST_NS) / (t->idle ? 1 : 2));
@@ -207,7 +208,7 @@ static __attribute__((noinline, cold)) bool will_look(struct vp_pool *pool, cons
         atomic_load(&pool->mem.timelines->captures))
         return false;
     t->probe_at = pool->config.now();
-    vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, true);
+    vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, !vp_timelines_all_named(pool->mem.timelines));
     return true;
 }
 
@@ -261,9 +262,12 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
     wait->begin = wait->moved_at = wait->working_at = wait->over = pool->config.now();
     wait->bound = vp_lesser(bound_of(&pool->throttle), worth(pool));
     /* What was freed with no event of its own gets one, which can be asked like any other. */
-    vp_timelines_poll(pool->mem.timelines, true);
-    vp_fence_add_barrier(pool->mem.timelines, &wait->busy, req->context, true);
-    wait->serial = pool->mem.timelines->recorded;
+    struct vp_timelines *timelines = pool->mem.timelines;
+    vp_timelines_poll(timelines, true);
+    vp_fence_add_barrier(timelines, &wait->busy, req->context, !vp_timelines_all_named(timelines));
+    if (vp_timelines_all_named(timelines))
+        vp_timelines_poll(timelines, true);
+    wait->serial = timelines->recorded;
 }
 
 /* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes long. */

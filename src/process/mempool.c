@@ -119,7 +119,7 @@ static VP_LOCKED void close_ended(void) {
             continue;
         vp_parking_flush(pool, VP_FLUSH_ALL);
         if (!mp->blocks && !mp->fenced)
-            mp->fenced = !vp_barrier_of_all(pool, true, &mp->fence);
+            mp->fenced = !vp_barrier_of_all(pool, !vp_timelines_all_named(&vp_state.timelines), &mp->fence);
         if (mp->fenced && vp_fence_settle(&vp_state.timelines, &mp->fence)) {
             mempool_free(mp);
             vp_peers_update(pool->mem.device);

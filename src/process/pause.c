@@ -90,7 +90,7 @@ static int refuse(CUdevice dev, const char *why, const char **reason) {
 static VP_LOCKED int drain(struct vp_pool *pool, uint64_t most_ns) {
     struct vp_fence fence = {0};
     const uint64_t begin = vp_clock_ns();
-    int err = vp_barrier_of_all(pool, true, &fence);
+    int err = vp_barrier_of_all(pool, !vp_timelines_all_named(&vp_state.timelines), &fence);
     while (!err && !vp_fence_settle(&vp_state.timelines, &fence)) {
         uint64_t waited = vp_clock_ns() - begin;
         if (atomic_load(&vp_state.timelines.captures))

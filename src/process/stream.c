@@ -23,7 +23,7 @@ void vp_api_note_work(unsigned kind) {
     if (!vp_api_ready())
         return;
     if (kind != VP_WORK_NAMED)
-        vp_state.timelines.joins |= kind == VP_WORK_OWN ? VP_JOINS_BLOCKING : VP_JOINS_LEGACY;
+        vp_state.timelines.joins |= kind == VP_WORK_OWN ? VP_JOINS_BLOCKING | VP_JOINS_OWN : VP_JOINS_LEGACY;
     vp_worked |= kind;
 }
 

@@ -131,6 +131,132 @@ Test(rules, a_late_event_on_the_legacy_stream_holds_nobody_up) {
     door_close();
 }
 
+static const char OLD[] = "capacity=64M,granularity=64K,lazy=0,timeout=300,driver=12000";
+
+/* Where there are no barriers, what cudaFree has got waits for that stream, too. */
+Test(rules, a_late_event_of_old_drivers_holds_nobody_up) {
+    door_open(OLD);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr work = door_take(512, a), sign = door_take(512, b);
+    for (int i = 0; i < 2; i++) {
+        CUdeviceptr freed = i ? door_take(SIZE, CU_STREAM_LEGACY) : door_malloc(512);
+        vp_sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY);
+        cu_ok(i ? door_free_async(freed, CU_STREAM_LEGACY) : door_free(freed));
+        vp_sim_fail("cuEventRecord", 0, CUDA_SUCCESS);
+        cr_assert(vp_enter());
+        vp_parking_flush(vp_state.pools[0], VP_FLUSH_ALL);
+        vp_leave();
+        cr_assert(vp_timelines_open(&vp_state.timelines));
+        cu_ok(cuCtxSynchronize());
+        vp_sim_hold(a);
+        cu_ok(cuMemsetD8Async(work, 1, 512, a));
+        ask_late();
+        cu_ok(cuMemsetD8Async(sign, 1, 512, b));
+        cu_ok(cuStreamSynchronize(b));
+        vp_sim_release(a);
+        cu_ok(cuStreamSynchronize(a));
+        ask_late();
+        cr_assert(!vp_timelines_open(&vp_state.timelines));
+    }
+    door_close();
+}
+
+/* What one stream has to do by then is over, while another has always something to do. */
+static void never_rests(CUstream a, CUstream b) {
+    CUdeviceptr work = door_take(512, b), next = door_take(512, b), freed = door_malloc(512);
+    cu_ok(cuCtxSynchronize());
+    vp_sim_hold(a);
+    cu_ok(cuMemsetD8Async(work, 1, 512, a));
+    cu_ok(door_free(freed));
+    ask_late();
+    vp_sim_hold(b);
+    cu_ok(cuMemsetD8Async(next, 1, 512, b));
+    ask_late();
+    cr_assert(vp_timelines_open(&vp_state.timelines), "the work before it is under way");
+    vp_sim_release(a);
+    cu_ok(cuStreamSynchronize(a));
+    ask_late();
+    cr_assert(!vp_timelines_open(&vp_state.timelines), "what came after it is not waited for");
+    vp_sim_release(b);
+}
+
+Test(rules, blocking_streams_that_never_rest_keep_no_memory_of_old_drivers) {
+    door_open(OLD);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT);
+    never_rests(a, b);
+    /* Any blocking stream's event tells of the legacy stream: without them ours does. */
+    cu_ok(door_stream_destroy(a));
+    cu_ok(door_stream_destroy(b));
+    never_rests(CU_STREAM_LEGACY, door_stream(CU_STREAM_NON_BLOCKING));
+    door_close();
+}
+
+/* Nobody can name it any more. */
+Test(rules, a_destroyed_blocking_stream_is_waited_for_on_old_drivers) {
+    uint32_t *flag;
+    door_open(OLD);
+    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
+    *flag = 0;
+    CUstream a = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr freed = door_malloc(512);
+    cu_ok(cuStreamWaitValue32(a, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    cu_ok(door_stream_destroy(a));
+    cu_ok(door_free(freed));
+    ask_late();
+    ask_late();
+    cr_assert(vp_timelines_open(&vp_state.timelines));
+    *flag = 1;
+    cu_ok(cuCtxSynchronize());
+    ask_late();
+    ask_late();
+    cr_assert(!vp_timelines_open(&vp_state.timelines));
+    door_close();
+}
+
+/* No other thread can name a thread's own stream, and none of ours comes behind it. */
+Test(rules, threads_own_streams_are_waited_for_on_old_drivers) {
+    door_open(OLD);
+    CUdeviceptr work = door_take(512, door_stream(CU_STREAM_DEFAULT)), freed = door_malloc(512);
+    vp_sim_hold(CU_STREAM_PER_THREAD);
+    cu_ok(cuMemsetD8Async(work, 1, 512, CU_STREAM_PER_THREAD));
+    vp_api_worked(CU_STREAM_PER_THREAD);
+    cu_ok(door_free(freed));
+    ask_late();
+    ask_late();
+    cr_assert(vp_timelines_waiting(&vp_state.timelines, UINT64_MAX));
+    vp_sim_release(CU_STREAM_PER_THREAD);
+    cu_ok(cuCtxSynchronize());
+    ask_late();
+    cr_assert(!vp_timelines_waiting(&vp_state.timelines, UINT64_MAX));
+    door_close();
+}
+
+static void *release_later(void *stream) {
+    usleep(300000); /* longer than a capture is waited for */
+    vp_sim_release(stream);
+    return NULL;
+}
+
+/* Where there are no barriers, each stream is asked by name, which may take a while. */
+Test(rules, what_cudafree_has_got_is_waited_for_on_old_drivers) {
+    enum { BLOCKS = 60 };
+    CUdeviceptr block[BLOCKS];
+    pthread_t thread;
+    door_open("capacity=64M,granularity=64K,lazy=0,timeout=3000,driver=12000");
+    CUstream a = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr work = door_take(512, a);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = door_malloc(1000 << 10);
+    vp_sim_hold(a);
+    cu_ok(cuMemsetD8Async(work, 1, 512, a));
+    for (int i = 0; i < BLOCKS; i++)
+        cu_ok(door_free(block[i]));
+    cr_assert(!pthread_create(&thread, NULL, release_later, a));
+    cu_ok(door_free(door_malloc(58 << 20)));
+    pthread_join(thread, NULL);
+    door_close();
+}
+
 /* What is freed on the legacy stream comes behind all blocking streams, and before what they do next, as commands there
  * do: B needs no other command there to use what A used. Neither through the cache nor past it. */
 static void legacy_commands(size_t size, const char *check) {

@@ -29,12 +29,16 @@ static void pause_ms(uint64_t waited_ns) {
         meanwhile();
 }
 
-static void open_pool(void) {
+static void open_pool_on(const char *sim) {
     const struct vp_pool_config config = {.handle = 32 * MiB, .va = 64 * GiB, .pause = pause_ms, .now = now};
     now_ns = 3600ull * 1000 * MS;
-    fx_open_pool(SIM, &vp_policy_vpool, &config);
+    fx_open_pool(sim, &vp_policy_vpool, &config);
     fx.waits = VP_WAITS_HOST;
     now_ns += 3600ull * 1000 * MS;
+}
+
+static void open_pool(void) {
+    open_pool_on(SIM);
 }
 
 static struct vp_timeline *timeline(int stream) {
@@ -88,6 +92,29 @@ Test(throttle, waits_for_what_another_stream_has_freed) {
     cr_assert(stat_waits() == 1 && fx.pool.mem.stats.waits_fruitless == 0 && fx.pool.mem.stats.host_wait_ns == 7 * MS);
     cr_assert(fx.pool.mem.stats.waits_gpu == 0 && vp_sim_calls("cuStreamWaitEvent") == 0);
     fx_free(b, 2);
+    fx_close();
+}
+
+/* An event over all streams would be one of the legacy stream there, which blocking streams wait for. */
+Test(throttle, joins_no_streams_on_old_drivers) {
+    CUstream stream[2];
+    struct vp_timeline *seen;
+    open_pool_on("backing=ledger,capacity=16G,lazy=0,timeout=300,driver=12000");
+    for (int i = 0; i < 2; i++) {
+        cu_ok(cuStreamCreate(&stream[i], CU_STREAM_DEFAULT));
+        cr_assert_eq(vp_timeline_get(&fx.timelines, stream[i], &seen), 0);
+    }
+    pending_block(BIG);
+    vp_sim_hold(stream[0]);
+    cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, stream[0]));
+    fx.pool.throttle.ahead_ns = MS;
+    idle_after = 7;
+    CUdeviceptr a = alloc(BIG, 2);
+    cr_assert_eq(pauses, 7);
+    cu_ok(cuMemsetD8Async(fx.scratch + 1, 0, 1, stream[1]));
+    cu_ok(cuStreamSynchronize(stream[1]));
+    vp_sim_release(stream[0]);
+    fx_free(a, 2);
     fx_close();
 }
 

@@ -406,7 +406,7 @@ int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
     int err = 0;
     vp_list_each(ctx, &pool->mem.timelines->contexts, link)
         if (!err && !ctx->gone && (ctx->device == pool->mem.device || !ctx->sick))
-            err = vp_fence_add_barrier(pool->mem.timelines, fence, ctx, true);
+            err = vp_fence_add_barrier(pool->mem.timelines, fence, ctx, !vp_timelines_all_named(pool->mem.timelines));
     return err;
 }
 
