@@ -217,7 +217,9 @@ static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     /* Whose segment has passed to another stream tells that one's: where it tells none the segment's own is meant. */
     const bool known = !(how & UNKNOWN_USE) || cache.segments[b->segment].strange;
     hold_for(HOLD);
-    if (how & ROBBED && !armed && !run.meanwhile && !is_counted(device, b->size))
+    /* Without barriers nothing tells, while a blocking stream captures, whether threads' own streams are through. */
+    const bool told = !world.old_driver || !atomic_load(&vp_state.timelines.captures);
+    if (how & ROBBED && !armed && !run.meanwhile && told && !is_counted(device, b->size))
         rob(device);
     bool is_bare = vp_bare_used(b->at, b->size, on(b->home, known));
     vp_sim_others(device, cache.neighbours[device]);
