@@ -13,8 +13,10 @@ enum { SPAN = 256 * 1024, SMALL_SPANS = 4 };
 
 struct span {
     struct span *next;
+    struct span *next_fresh; /* of vp_slab.fresh */
     size_t bytes;
-    char pad[48]; /* objects begin on a cache line of their own */
+    size_t carved; /* objects of it that were ever handed out: what lies behind them was never touched */
+    char pad[32];  /* objects begin on a cache line of their own */
 };
 
 void vp_slab_init(struct vp_slab *s, size_t object_size) {
@@ -28,26 +30,24 @@ void vp_slab_finish(struct vp_slab *s) {
         munmap(span, span->bytes);
     }
     s->free = NULL;
+    s->fresh = NULL;
     s->spare = s->total = s->bytes = 0;
 }
 
+static size_t objects_in(const struct vp_slab *s, const struct span *span) {
+    return (span->bytes - sizeof *span) / s->size;
+}
+
 static int grow(struct vp_slab *s) {
-    size_t bytes = s->many && s->bytes >= SMALL_SPANS * SPAN ? VP_HUGE : SPAN;
+    size_t bytes = s->many && s->total * s->size > (SMALL_SPANS - 1) * SPAN ? VP_HUGE : SPAN;
     struct span *span = vp_os_take(bytes);
     if (!span)
         return -ENOMEM;
-    *span = (struct span){.next = s->spans, .bytes = bytes};
-    s->spans = span;
-    s->bytes += bytes;
-    size_t n = (bytes - sizeof *span) / s->size;
-    /* Linked in address order, so that objects made one after another lie side by side. */
-    for (size_t i = n; i-- > 0;) {
-        void **object = (void **)(void *)((char *)(span + 1) + i * s->size);
-        *object = s->free;
-        s->free = object;
-    }
-    s->spare += n;
-    s->total += n;
+    *span = (struct span){.next = s->spans, .next_fresh = s->fresh, .bytes = bytes};
+    s->spans = s->fresh = span;
+    s->bytes += sizeof *span;
+    s->spare += objects_in(s, span);
+    s->total += objects_in(s, span);
     return 0;
 }
 
@@ -60,10 +60,23 @@ int vp_slab_grow(struct vp_slab *s, size_t n) {
     return 0;
 }
 
-void *vp_slab_alloc_raw(struct vp_slab *s) {
-    if (!s->free && grow(s) < 0)
+/* In address order, so that objects made one after another lie side by side. */
+static __attribute__((noinline)) void *carve(struct vp_slab *s) {
+    if (!s->fresh && grow(s) < 0)
         return NULL;
+    struct span *span = s->fresh;
+    void *object = (char *)(span + 1) + span->carved++ * s->size;
+    s->bytes += s->size;
+    if (span->carved == objects_in(s, span))
+        s->fresh = span->next_fresh;
+    s->spare--;
+    return object;
+}
+
+void *vp_slab_alloc_raw(struct vp_slab *s) {
     void **object = s->free;
+    if (!object)
+        return carve(s);
     s->free = *object;
     s->spare--;
     return object;

@@ -13,10 +13,11 @@ struct span;
 struct vp_slab {
     size_t size;        /* bytes an object, a multiple of 8 */
     bool many;          /* set by the owner: very many, looked at in any order, are to lie in huge pages */
-    size_t spare;       /* objects on the free list */
-    size_t total;       /* objects ever carved */
-    size_t bytes;       /* taken from the system */
-    void *free;         /* free objects, linked through their first word */
+    size_t spare;       /* objects that are free */
+    size_t total;       /* objects that there is room for */
+    size_t bytes;       /* of the system's that were ever touched */
+    void *free;         /* those that were handed out before, linked through their first word */
+    struct span *fresh; /* spans of which some never were: a reservation by itself touches no memory */
     struct span *spans; /* taken from the system; freed by finish */
 };
 

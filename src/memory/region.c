@@ -12,7 +12,7 @@
 enum { SPARE_POINTS = 4096 };
 
 int vp_space_reserve(struct vp_memory *mem, size_t n) {
-    if (vp_slab_reserve(&mem->region_slab, n) < 0 || vp_slab_reserve(&mem->piece_slab, n) < 0 ||
+    if (vp_slab_reserve(&mem->region_slab, n) < 0 || vp_slab_reserve(&mem->piece_slab, n + mem->live.used) < 0 ||
         vp_slab_reserve(&mem->timelines->point_slab, SPARE_POINTS) < 0)
         return -ENOMEM;
     return 0;

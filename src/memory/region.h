@@ -28,7 +28,8 @@ struct vp_region *vp_index_next(const struct vp_index *index, const struct vp_re
 
 /* ---- region.c: regions and the addresses they partition ---- */
 
-/* Makes sure that the next `n` cuts, joins and conversions cannot fail for want of metadata. 0 or -ENOMEM. */
+/* Makes sure that the next `n` cuts, joins and conversions cannot fail for want of metadata, nor the free of any block.
+ * 0 or -ENOMEM. */
 int vp_space_reserve(struct vp_memory *mem, size_t n);
 /* Takes [base, base+size) of an existing reservation; `reserved_size` not 0: and owns the reservation, which begins
  * there. */

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
+#include <sys/resource.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -418,6 +420,27 @@ Test(pool, what_varies_is_made_longer_where_it_lies) {
 }
 
 /* ---- many small blocks ---- */
+
+/* What a free takes for itself was there before. */
+Test(pool, blocks_are_freed_though_memory_ran_out) {
+    enum { BLOCKS = 20000 };
+    static CUdeviceptr block[BLOCKS];
+    struct rlimit limit, none;
+    fx_open_pool("backing=ledger,capacity=1G,granularity=2M", &vp_policy_vpool, &(struct vp_pool_config){0});
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = fx_alloc(KiB, 1);
+    cr_assert(!getrlimit(RLIMIT_AS, &limit));
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    cr_assert(!setrlimit(RLIMIT_AS, &none));
+    for (int i = 0; i < BLOCKS; i += 2)
+        fx_free(block[i], 1);
+    for (int i = 1; i < BLOCKS; i += 2)
+        fx_free(block[i], 1);
+    setrlimit(RLIMIT_AS, &limit);
+    vp_pool_trim(&fx.pool, 0);
+    cr_assert_eq(fx.pool.mem.stats.held_bytes, 0);
+    fx_close();
+}
 
 Test(pool, a_million_kilobytes_hold_a_gigabyte) {
     enum { BLOCKS = 1000000 };
