@@ -284,7 +284,7 @@ static bool value_reached(const struct sim_op *op) {
     switch (op->value.flags & 3) {
     case CU_STREAM_WAIT_VALUE_EQ: return have == want;
     case CU_STREAM_WAIT_VALUE_AND: return (have & want) != 0;
-    case CU_STREAM_WAIT_VALUE_NOR: return ~(have | want) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR: return op->value.wide ? ~(have | want) != 0 : (uint32_t)~(have | want) != 0;
     default: return op->value.wide ? (int64_t)(have - want) >= 0 : (int32_t)((uint32_t)have - (uint32_t)want) >= 0;
     }
 }

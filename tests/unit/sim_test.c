@@ -189,6 +189,16 @@ Test(sim, values_are_waited_for, .init = late) {
     cr_expect_eq(byte(0), 1);
 }
 
+Test(sim, a_wait_for_bits_that_are_0_looks_at_its_own_alone, .init = late) {
+    CUdeviceptr flag = memory + 4096;
+    OK(cuMemsetD32(flag, 0xf0f0f0f0, 1));
+    OK(cuMemsetD32(flag + 4, 0, 1));
+    OK(cuStreamWaitValue32(blocking, flag, 0x0f0f0f0f, CU_STREAM_WAIT_VALUE_NOR));
+    IS(cuStreamSynchronize(blocking), CUDA_ERROR_LAUNCH_TIMEOUT);
+    OK(cuStreamWriteValue32(free_stream, flag, 0xf0f0f0e0, 0));
+    OK(cuStreamSynchronize(blocking));
+}
+
 Test(sim, plain_calls_wait_unless_told_otherwise) {
     start("lazy=100");
     OK(cuMemsetD8(memory, 1, 1));
