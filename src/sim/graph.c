@@ -403,10 +403,14 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_current(&why))
         return why;
+    /* By CUDA's documentation, which does not say by what error. */
+    if (graph->execs && sim_graph_has(graph, SIM_MEMORY_NODES))
+        return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_exec *exec = calloc(1, sizeof(*exec));
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
     graph->refs++;
+    graph->execs++;
     exec->graph = graph;
     struct sim_flat flat = {0};
     sim_graph_flatten(graph, &flat);
@@ -518,6 +522,7 @@ static void exec_free(void *item, void *arg) {
         sim_op_put(exec->nodes[i]);
     sim_op_put(exec->last);
     free(exec->nodes);
+    exec->graph->execs--;
     sim_graph_put(exec->graph);
     free(exec);
 }

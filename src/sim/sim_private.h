@@ -462,9 +462,9 @@ CUresult sim_event_record_barrier(struct sim_context *context, CUevent handle);
 
 struct sim_graph {
     CUgraph handle;
-    unsigned refs;         /* the handle's and one of each executable made of it */
-    struct sim_op **nodes; /* in the order of capture; one reference each */
-    size_t count, room;
+    unsigned refs;                 /* the handle's and one of each executable made of it */
+    struct sim_op **nodes;         /* in the order of capture; one reference each */
+    size_t count, room, execs;     /* execs: executables of it that there are */
     bool embedded, moved;          /* a node's; and no clone, but what the program made */
     bool broken;                   /* a capture into it was destroyed: it has no nodes to tell of */
     LIST_HEAD(, sim_block) blocks; /* sim_block.link: memory of allocation nodes */

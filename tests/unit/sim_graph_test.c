@@ -165,3 +165,22 @@ Test(sim, a_conditional_node_runs_one_of_its_graphs, .init = late) {
         OK(cuGraphExecDestroy(exec));
     }
 }
+
+Test(sim, a_graph_with_memory_has_one_executable_at_a_time, .init = late) {
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
+        .bytesize = 1000};
+    CUgraph graph;
+    CUgraphExec exec, more;
+    CUgraphNode node;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphInstantiate(&more, graph, 0));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphExecDestroy(more));
+    OK(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &p));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    IS(cuGraphInstantiate(&more, graph, 0), CUDA_ERROR_NOT_SUPPORTED);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphInstantiate(&more, graph, 0));
+}
