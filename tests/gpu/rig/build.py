@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import concurrent.futures
 import glob
+import json
 import os
 import shutil
 import subprocess
@@ -57,8 +58,19 @@ def library(build):
     return path
 
 
+def is_of(build, tree):
+    """Is this that tree's build folder?"""
+    try:
+        with open(os.path.join(build, "meson-info/meson-info.json")) as file:
+            return os.path.realpath(json.load(file)["directories"]["source"]) == os.path.realpath(tree)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def other_library(tree, build):
     """The libvpool.so of another source tree, built here as this one is: compilers differ by more than versions do."""
+    if os.path.exists(os.path.join(build, "build.ninja")) and not is_of(build, tree):
+        shutil.rmtree(build)
     if not os.path.exists(os.path.join(build, "build.ninja")):
         call(["meson", "setup", build, tree, "--buildtype=release", "-Dtests=disabled"])
     call(["ninja", "-C", build, "libvpool.so"])

@@ -162,7 +162,7 @@ def recording(suffix):
                 run = worked(bench.simulate("bench_doors", "pair_64k", env=env))
                 into.append(run.result["pair_64k"])
             if not was_recorded(path):
-                return [Goal(what, "not measured here: no such recording was made", "<= 100 ns", None)]
+                raise Failed("nothing was recorded")
             os.remove(path)
         cost = (min(recorded) - min(plain)) / 2  # a pair is two events
         figure = f"{cost:.0f} ns (a pair {min(plain):.0f}, recorded {min(recorded):.0f})"

@@ -360,7 +360,7 @@ def verdict(row, rows):
     if not worked:
         return True, "right, not compared"
     most = max(difference(run.result, worked[0].result) for run in row.runs)
-    answers, theirs = row.runs[0].result.get("answers"), worked[0].result.get("answers")
+    answers, theirs = (run.result.get("answers") or {} for run in (row.runs[0], worked[0]))
     if answers != theirs:
         others = [f"{question} ({answers.get(question)}, not {theirs.get(question)})"
                   for question in answers | theirs if answers.get(question) != theirs.get(question)]

@@ -135,12 +135,12 @@ class Runner:
         runs = [self.start(row.argv, row.preload, row.env) for row in rows]
         try:
             for row, run in zip(rows, runs):
-                left = self.time_left()
+                left, own = self.time_left(), run.began + row.limit - time.monotonic()
                 try:
                     if run.process:
-                        run.code = run.process.wait(timeout=max(1, min(run.began + row.limit - time.monotonic(), left)))
+                        run.code = run.process.wait(timeout=max(1, min(own, left)))
                 except subprocess.TimeoutExpired:
-                    run.cut = left < row.limit
+                    run.cut = left < own
         finally:
             for run in runs:
                 if run.process:

@@ -11,6 +11,14 @@ from .runner import kill, say, tell
 READY = b"ready\n"
 
 
+class Late(Exception):
+    """The time is up; `program` was waited for."""
+
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+
 class Program:
     """A running one. It says READY before each lap, and waits for a line."""
 
@@ -23,11 +31,11 @@ class Program:
         self.runs = self.process is not None
 
     def await_ready(self, deadline):
-        """Waits until it is ready or has ended. Raises TimeoutError."""
+        """Waits until it is ready or has ended. Raises Late."""
         while self.runs and not self.output.endswith(READY):
             file = self.process.stdout.fileno()
             if not select.select([file], [], [], max(0, deadline - time.monotonic()))[0]:
-                raise TimeoutError
+                raise Late(self)
             some = os.read(file, 1 << 16)
             self.output += some
             self.runs = bool(some)
@@ -55,7 +63,7 @@ class Program:
         try:
             self.run.code = self.process.wait(timeout=max(1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise TimeoutError from None
+            raise Late(self) from None
         with open(self.run.base + ".out", "wb") as file:
             file.write(self.output)
 
@@ -73,10 +81,11 @@ def two_cpus():
 
 
 def run_side_by_side(runner, rows, started, limit=180):
-    """Runs each row's program once, lap by lap in turns, and appends the runs; none if there is no time for all."""
+    """Runs each row's program once, lap by lap in turns, and appends the runs; none if there is no time for all. Where they
+    are not done by their own limit, the run of the one that was waited for alone: it has failed."""
     begin = time.monotonic()
     deadline = min(runner.deadline, begin + limit)
-    programs = []
+    programs, done = [], []
     try:
         for row in rows:
             programs.append(Program(runner, row))
@@ -91,15 +100,18 @@ def run_side_by_side(runner, rows, started, limit=180):
             running = [program for program in running[1:] + running[:1] if program.runs]  # another goes first
         for program in programs:
             program.close(deadline)
-    except TimeoutError:
+        done = programs
+    except Late as late:
+        cut = deadline == runner.deadline
+        done = [] if cut else [late.program]
+        why = "no time left" if cut else f"{late.program.row.name} did not get on in {limit} s"
         for row in rows:
-            row.skipped = "no time left"
-        say(f"[{time.monotonic() - started:6.1f} s] {rows[0].name} and those beside it: stopped, no time left")
-        return
+            row.skipped = why
+        say(f"[{time.monotonic() - started:6.1f} s] {rows[0].name} and those beside it: stopped, {why}")
     finally:
         for program in programs:
             program.kill()
-    for program in programs:
+    for program in done:
         run = runner.finish(program.run) if program.process else program.run
         program.row.runs.append(run)
         tell(program.row, run, started)

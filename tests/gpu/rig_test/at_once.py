@@ -49,6 +49,15 @@ def one_that_hangs_or_fails_costs_the_others_nothing():
     assert rows[3].skipped == "NOT BUILT"
 
 
+def its_own_limit_is_no_lack_of_time():
+    """Also for one that is waited for only after another has taken its time."""
+    rows = [Row("takes its time", say(1, 1.0)), Row("hangs", say(2, 30), limit=2.5)]
+    runs = Runner("none", str(OUT), str(OUT), None, time.monotonic() + 3).run_beside(rows)
+    assert runs[0].worked and runs[1].code is None and not runs[1].cut
+    runs = Runner("none", str(OUT), str(OUT), None, time.monotonic() + 1).run_beside(rows[1:])
+    assert runs[0].code is None and runs[0].cut
+
+
 def nothing_of_an_earlier_check_is_a_rows():
     (OUT / "run-1.stats.1").write_text('{"devices": [{"peak_held_bytes": 5}]}')
     rows = [Row("bare", say(1))]
@@ -57,4 +66,4 @@ def nothing_of_an_earlier_check_is_a_rows():
 
 
 tap.run([rows_of_one_word_run_at_once, others_run_one_by_one, one_that_hangs_or_fails_costs_the_others_nothing,
-         nothing_of_an_earlier_check_is_a_rows])
+         its_own_limit_is_no_lack_of_time, nothing_of_an_earlier_check_is_a_rows])

@@ -4,6 +4,8 @@
 usage: lists.py BUILD
 """
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import io
 import json
 import os
 import re
@@ -17,10 +19,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, folder) for folder in ("..", "../../common")]
 
 import tap
-from rig import bench, build
+from rig import bench, build, calls, check
 from rig.copying import copy_goals
-from rig.probe import Probe
-from rig.rows import SECTIONS, all_rows
+from rig.probe import Failed, Probe
+from rig.rows import SECTIONS, Row, all_rows, verdict
 from rig.runner import Run
 from rig.table import Goal
 
@@ -112,4 +114,60 @@ def what_was_measured_is_not_lost():
         assert json.load(file)["right"]
 
 
-tap.run([what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
+def another_tree_is_not_taken_for_one_before():
+    """What --against builds is of the tree that is named."""
+    folder, called, call = tempfile.mkdtemp(), [], build.call
+    for tree in "first", "second":
+        os.mkdir(os.path.join(folder, tree))
+    into = os.path.join(folder, "build")
+
+    def pretend(argv):
+        called.append(argv[0])
+        if argv[0] == "meson":
+            os.makedirs(os.path.join(into, "meson-info"))
+            with open(os.path.join(into, "build.ninja"), "w"), open(os.path.join(into, "meson-info/meson-info.json"), "w") as info:
+                json.dump({"directories": {"source": argv[3]}}, info)
+    try:
+        build.call = pretend
+        for tree, expected in (("first", ["meson", "ninja"]), ("first", ["ninja"]), ("second", ["meson", "ninja"])):
+            called.clear()
+            build.other_library(os.path.join(folder, tree), into)
+            assert called == expected, (tree, called)
+    finally:
+        build.call = call
+
+
+def what_was_not_recorded_is_a_failure():
+    """The library was to write a file, and wrote none."""
+    figures = types.SimpleNamespace(worked=True, result={"pair_64k": 5})
+    nowhere = types.SimpleNamespace(simulated=types.SimpleNamespace(work=tempfile.mkdtemp()), simulate=lambda *_, **__: figures)
+    for suffix in "", ".gz":
+        try:
+            calls.recording(suffix).measure(nowhere)
+            raise AssertionError("it was measured")
+        except Failed:
+            pass
+
+
+def answers_that_one_does_not_give_differ():
+    known = [run_of({"answers": {"a": 0}}), run_of({"answers": {"a": 0}}), run_of({})]
+    bare, same, none = (Row(str(at), ["x"], like="0" if at else None, runs=[one]) for at, one in enumerate(known))
+    told = [verdict(row, [bare, same, none]) for row in (bare, same, none)]
+    assert told == [(True, "right"), (True, "same"), (False, "1 DIFFER: a (None, not 0)")], told
+
+
+def what_was_chosen_and_did_not_run_is_not_right():
+    """Whether a program was not built, or the check was stopped before it; goals of rows that were not chosen do no harm."""
+    out = tempfile.mkdtemp()
+    options = types.SimpleNamespace(only="stress, bare", sections=["core"], out=out)
+    for skipped, run, right in (("NOT BUILT", None, False), ("", None, False), ("", run_of({"mismatches": 0}), True)):
+        known = rows()
+        chosen = [row for row in known if row.name in ("stress, bare", "empty context")]
+        chosen[0].runs = [run_of({})]
+        chosen[1].skipped, chosen[1].runs = skipped, [run] if run else []
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            assert check.report(known, chosen, {}, None, options) == right, said.getvalue()
+
+
+tap.run([what_was_chosen_and_did_not_run_is_not_right, another_tree_is_not_taken_for_one_before, what_was_not_recorded_is_a_failure,
+         answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])

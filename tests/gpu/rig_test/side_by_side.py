@@ -14,7 +14,7 @@ sys.path[:0] = [os.path.join(HERE, folder) for folder in ("..", "../../common")]
 
 import tap
 from rig import own_cache
-from rig.rows import Row
+from rig.rows import Row, verdict
 from rig.runner import Run, Runner
 from rig.side_by_side import run_side_by_side
 from rig.workloads import speed_goal
@@ -78,6 +78,16 @@ def without_time_there_is_no_run():
         assert file.read() == before, "they are gone"
 
 
+def one_that_hangs_has_failed():
+    """There was time for it; of those beside it nothing is known."""
+    three, _ = rows("hangs", fail=(-1, -1, 3))
+    three[2].env["LAPS_HANG"] = "1"
+    run_side_by_side(runner(), three, time.monotonic(), limit=3)
+    assert [len(row.runs) for row in three] == [0, 0, 1] and three[2].runs[0].code is None, [row.runs for row in three]
+    assert verdict(three[2], three) == (False, "TIMED OUT") and verdict(three[0], three)[0] is None
+    assert "laps, vpool" in three[0].skipped, three[0].skipped
+
+
 def a_run_cut_off_is_no_failure():
     late = runner(1.5)
     run = late.run([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -105,7 +115,7 @@ def what_the_driver_took_is_of_steps_at_their_best():
     assert own_cache.driver_share(row) == (1.25, 2, 2), own_cache.driver_share(row)
 
 
-TESTS = [they_take_turns, one_that_fails_holds_up_nobody, one_that_cannot_start_holds_up_nobody, without_time_there_is_no_run,
+TESTS = [they_take_turns, one_that_fails_holds_up_nobody, one_that_cannot_start_holds_up_nobody, without_time_there_is_no_run, one_that_hangs_has_failed,
          a_run_cut_off_is_no_failure, each_lap_counts_at_its_best,
          what_the_driver_took_is_of_steps_at_their_best]
 
