@@ -64,6 +64,18 @@ def nothing_is_called_right_that_did_not_run():
         assert run.returncode == 1 and "not all ran" in run.stdout, run.stdout
 
 
+def a_run_that_ends_before_its_tests_is_told():
+    """Though each test by itself ends as alone."""
+    for name in "exits", "torn", "fewer":
+        run, found = compare("--", "right", name, "wrong")
+        assert run.returncode == 1 and "not all ran: plain" in run.stdout and found == {"plain": []}, run.stdout
+
+
+def a_test_that_is_run_again_counts_once():
+    run, found = compare("--", "right", "again")
+    assert run.returncode == 0 and "plain   2 passed, 0 failed" in run.stdout and found == {"plain": []}, run.stdout
+
+
 def what_is_interrupted_leaves_no_tests():
     luck = OUT / "luck"
     luck.unlink(missing_ok=True)
@@ -92,4 +104,4 @@ def wrong_arguments_are_told():
 
 
 tap.run([what_fails_with_the_library_alone_is_found, a_crash_is_a_failure, what_is_as_alone_is_no_finding, each_mode_has_its_settings,
-        nothing_is_called_right_that_did_not_run, what_is_interrupted_leaves_no_tests, wrong_arguments_are_told])
+        a_run_that_ends_before_its_tests_is_told, a_test_that_is_run_again_counts_once, nothing_is_called_right_that_did_not_run, what_is_interrupted_leaves_no_tests, wrong_arguments_are_told])

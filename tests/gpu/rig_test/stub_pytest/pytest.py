@@ -18,6 +18,11 @@ def fails(name):
         time.sleep(60)
     if name == "crash" and IS_THERE:
         os.abort()
+    if name in ("exits", "torn") and IS_THERE and "VPOOL_OUTCOMES_ONLY" not in os.environ:
+        if name == "torn":
+            with open(os.environ["VPOOL_OUTCOMES"], "a", encoding="utf-8") as file:
+                file.write('["torn", "pas')
+        os._exit(1)
     if name == "luck" and IS_THERE and not os.path.exists(LUCK):
         open(LUCK, "w", encoding="utf-8").close()
         return "bad luck"
@@ -34,6 +39,10 @@ def main(words):
     items = [SimpleNamespace(nodeid=name) for name in words if name.isalpha() and name not in ("outcomes", "none")]
     plugin.pytest_collection_modifyitems(items)
     for item in items:
+        if item.nodeid == "again":  # as pytest-rerunfailures tells of it
+            plugin.pytest_runtest_logreport(SimpleNamespace(nodeid="again", when="call", outcome="rerun", failed=False, longrepr=None))
+        if item.nodeid == "fewer" and IS_THERE and "VPOOL_OUTCOMES_ONLY" not in os.environ:
+            return
         for when in ("setup", "call", "teardown"):
             why = fails(item.nodeid) if when == "call" else None
             plugin.pytest_runtest_logreport(SimpleNamespace(nodeid=item.nodeid, when=when, outcome="failed" if why else "passed",
