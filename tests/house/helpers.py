@@ -4,9 +4,11 @@
 import gzip
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -25,9 +27,9 @@ not ok 3 - three
 </testsuites>"""
 
 
-def call(script, *arguments):
+def call(script, *arguments, timeout=None):
     return subprocess.run([sys.executable, ROOT / script, *map(str, arguments)], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True)
+                          stderr=subprocess.PIPE, text=True, timeout=timeout)
 
 
 def count(*arguments):
@@ -95,6 +97,23 @@ def inputs_are_added_once():
         assert sum(path.read_bytes() == new.read_bytes() for path in inputs.glob("json/*")) == 1
 
 
+def a_mutation_that_hangs_a_test_is_noticed():
+    """And nothing of that test goes on, nor keeps the script waiting for what it might yet say."""
+    fails = runpy.run_path(str(ROOT / "scripts/mutate"))["fails"]
+    with tempfile.TemporaryDirectory() as folder:
+        pid, begin = Path(folder, "pid"), time.monotonic()
+        assert fails(["sh", "-c", f"sleep 60 & echo $! >{pid}; wait"], {}, 1) and time.monotonic() - begin < 20
+        left = Path("/proc", pid.read_text().strip(), "stat")
+        assert not left.exists() or left.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert fails(["false"], {}, 9) and fails(["printf", r"ok 1\nnot ok 2\n"], {}, 9) and not fails(["true"], {}, 9)
+
+
+def mutations_are_named_right():
+    known = call("scripts/mutate", "--list").stdout.partition(":")[0]
+    done = call("scripts/mutate", known, "nonsense", timeout=20)
+    assert done.returncode and "nonsense" in done.stderr and not done.stdout, done
+
+
 def the_workflow_calls_what_is_there():
     text = (ROOT / ".github/workflows/ci.yml").read_text()
     usage = (ROOT / "scripts/test").read_text()
@@ -105,4 +124,5 @@ def the_workflow_calls_what_is_there():
 
 
 tap.run([tests_are_counted, a_program_that_ends_badly_behind_its_cases_is_named, nothing_passes_unseen,
-         the_archive_is_what_its_inputs_make, inputs_are_added_once, the_workflow_calls_what_is_there])
+         the_archive_is_what_its_inputs_make, inputs_are_added_once, a_mutation_that_hangs_a_test_is_noticed,
+         mutations_are_named_right, the_workflow_calls_what_is_there])
