@@ -122,20 +122,32 @@ int vp_plan_lower_bound(const struct vp_plan_block *blocks, size_t count, uint64
 
 /* ---- the whole ---- */
 
-/* Capacities below the peak that was found are searched, each half as far above the lower bound as the one before. */
-static int search_down(const struct vp_plan_instance *in, uint64_t wanted, double until, uint64_t *offsets,
+static uint64_t peak_of(const struct vp_plan_instance *in, const uint64_t *offsets) {
+    uint64_t peak = 0;
+    for (size_t i = 0; i < in->count; i++)
+        if (offsets[i] + in->items[i].size > peak)
+            peak = offsets[i] + in->items[i].size;
+    return peak;
+}
+
+/* A capacity that was asked for is searched first. Else, and where it cannot be had, one half way between the peak that
+ * was found and the least that is not known to be too little, and again. */
+static int search_down(const struct vp_plan_instance *in, uint64_t least, bool asked, double until, uint64_t *offsets,
                        struct vp_plan_figures *figures) {
     uint64_t *found = malloc((in->count + 1) * sizeof *found);
-    uint64_t capacity = wanted;
     int err = found ? 0 : -ENOMEM;
-    while (!err && figures->peak > wanted && vp_plan_now() < until) {
+    while (!err && figures->peak > least && vp_plan_now() < until) {
+        const uint64_t capacity = asked ? least : least + (figures->peak - least) / 2;
+        asked = false;
         err = vp_plan_search(in, capacity, until, found);
-        if (err <= 0)
-            break;
-        err = 0;
-        memcpy(offsets, found, in->count * sizeof *found);
-        figures->peak = capacity;
-        figures->searched = true;
+        if (err > 0) {
+            err = 0;
+            memcpy(offsets, found, in->count * sizeof *found);
+            figures->peak = peak_of(in, offsets);
+            figures->searched = true;
+        } else if (vp_plan_now() < until) {
+            least = capacity + 1;
+        }
     }
     free(found);
     return err;
@@ -157,7 +169,7 @@ int vp_plan_place(struct vp_plan_block *blocks, size_t count, const struct vp_pl
                                    &figures->peak, &figures->rounds)
                   : -ENOMEM;
     if (!err && searchable && figures->peak > wanted)
-        err = search_down(&in, wanted, begin + limits->seconds, offsets, figures);
+        err = search_down(&in, wanted, limits->capacity >= in.lower_bound, begin + limits->seconds, offsets, figures);
     if (!err)
         for (size_t i = 0; i < count; i++)
             blocks[in.number[i]].offset = offsets[i];

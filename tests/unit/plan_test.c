@@ -55,6 +55,24 @@ Test(plan, what_no_order_by_size_finds_is_searched) {
     cr_expect(eq(u64, f.peak, f.lower_bound));
 }
 
+/* Whoever looks for 85 alone has found nothing when the time is up. */
+Test(plan, what_lies_between_the_lower_bound_and_the_first_placement_is_found) {
+    static const uint8_t known[][3] = {{5, 0, 9},   {7, 0, 2},    {6, 0, 7},   {13, 0, 3},  {4, 0, 2},   {17, 0, 14},
+                                       {17, 0, 1},  {13, 0, 12},  {3, 0, 5},   {14, 1, 14}, {2, 1, 3},   {1, 1, 14},
+                                       {9, 2, 9},   {1, 2, 4},    {1, 2, 14},  {3, 3, 14},  {3, 3, 11},  {6, 3, 4},
+                                       {3, 3, 7},   {4, 4, 6},    {3, 4, 14},  {1, 5, 6},   {1, 5, 14},  {1, 5, 8},
+                                       {5, 6, 14},  {2, 7, 14},   {5, 7, 14},  {1, 7, 14},  {1, 7, 10},  {1, 8, 14},
+                                       {10, 9, 14}, {3, 9, 14},   {1, 9, 14},  {1, 10, 14}, {1, 11, 13}, {1, 11, 14},
+                                       {1, 11, 14}, {11, 12, 14}, {1, 12, 14}, {1, 12, 14}, {1, 13, 14}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        add(known[i][0], known[i][1], known[i][2]);
+    struct vp_plan_figures f = place(0, 1);
+    cr_expect(eq(u64, f.lower_bound, 85));
+    cr_expect(f.peak <= 87, "%lu", (unsigned long)f.peak);
+    f = place(86, 2);
+    cr_expect(f.peak <= 86, "%lu", (unsigned long)f.peak);
+}
+
 /* With hundreds of thousands of blocks each placement takes many seconds. */
 Test(plan, without_time_one_placement_does) {
     add_what_no_order_finds();
