@@ -120,12 +120,12 @@ static VP_LOCKED void close_ended(void) {
         vp_parking_flush(pool, VP_FLUSH_ALL);
         if (!mp->blocks && !mp->fenced)
             mp->fenced = !vp_barrier_of_all(pool, !vp_timelines_all_named(&vp_state.timelines), &mp->fence);
+        next = vp_container_of(mp->link.next, struct vp_mempool, link); /* one may have gone with what was parked */
         if (mp->fenced && vp_fence_settle(&vp_state.timelines, &mp->fence)) {
             mempool_free(mp);
             vp_peers_update(pool->mem.device);
-        } else {
+        } else
             atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_ENDED);
-        }
     }
 }
 

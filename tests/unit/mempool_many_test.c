@@ -189,3 +189,27 @@ Test(mempool, one_that_is_destroyed_stays_open_until_what_it_freed_is_over) {
     }
     door_close();
 }
+
+/* What is parked of the second one goes while the first is looked at, and it with that. */
+Test(mempool, one_that_ends_while_another_stays_open_holds_up_nobody, .timeout = 20) {
+    const CUmemAccessDesc other = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1},
+                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemoryPool open, second;
+    CUdeviceptr a, b;
+    door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), t = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_pool_create(&open, 0));
+    cu_ok(vp_api_pool_set_access(open, &other, 1));
+    cu_ok(door_alloc_async(&a, 4 * MiB, open, s));
+    cu_ok(door_pool_create(&second, 0));
+    cu_ok(door_alloc_async(&b, MiB / 4, second, t));
+    cu_ok(door_pool_destroy(second));
+    cu_ok(door_pool_destroy(open));
+    cu_ok(door_free_async(b, t));
+    vp_api_synchronized(VP_WAITED_EVENT, NULL);
+    cu_ok(door_free_async(a, s));
+    cu_ok(cuCtxSynchronize());
+    vp_api_synchronized(VP_WAITED_EVENT, NULL);
+    cr_assert_eq(vp_state.pools[0]->mem.peers, 0);
+    door_close();
+}
