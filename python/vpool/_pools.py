@@ -15,7 +15,7 @@ class Stats(dict):
 
     allocs, frees: calls served. live_bytes, peak_live_bytes: handed out, as asked for. held_bytes, peak_held_bytes:
     physical memory that the pool has of the device. spilled_bytes, peak_spilled_bytes: with VPOOL_SPILL, of the host
-    beside it. efficiency: what was alive at most, divided by what was had at most. asleep_bytes: of a pause.
+    beside it. efficiency: what was alive at most, divided by what was had at most, and at most 1. asleep_bytes: of a pause.
     given_back_bytes, lent_bytes, loans_asked, loans_refused: idle memory that went back to the device; because another
     process lacked it; how often this one asked others, and was asked in vain. ooms: calls that ended out of memory.
     waits_gpu, waits_host, waits_fruitless: waits for what another stream had freed. driver_ns, host_wait_ns: time in
@@ -39,7 +39,7 @@ def _ask(device):
         return None
     found = Stats((name, getattr(figures, name)) for name, _ in CStats._fields_[1:])
     held = found["peak_held_bytes"] + found["peak_spilled_bytes"]
-    found["efficiency"] = found["peak_live_bytes"] / held if held else 1.0
+    found["efficiency"] = found["peak_live_bytes"] / held if held > found["peak_live_bytes"] else 1.0
     return found
 
 

@@ -21,7 +21,7 @@
 
 static double efficiency(const struct vp_memory_stats *s) {
     const uint64_t held = s->peak_held_bytes + s->peak_spilled_bytes;
-    return held ? (double)s->peak_live_bytes / (double)held : 1.0;
+    return held > s->peak_live_bytes ? (double)s->peak_live_bytes / (double)held : 1.0; /* some may have slept */
 }
 
 void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s) {

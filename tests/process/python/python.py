@@ -160,6 +160,22 @@ assert given > 0 and vpool.stats().held_bytes == s.held_bytes - given and vpool.
 """) == ""
 
 
+def efficiency_is_a_share():
+    """Also where what sleeps is alive beside what was made meanwhile, and was never held with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "stats.json")
+        assert served("""
+start()
+a = allocate(8)
+assert vpool.pause(contents="drop")
+b = allocate(4)
+s = vpool.stats()
+assert s.peak_live_bytes > s.peak_held_bytes and s.efficiency == 1, s
+""", env={"VPOOL_STATS": file}) == ""
+        with open(file) as stats:
+            assert json.load(stats)["devices"][0]["efficiency"] == 1
+
+
 def a_snapshot_is_a_dump():
     with tempfile.TemporaryDirectory() as folder:
         served("""
@@ -376,6 +392,6 @@ def old_pythons_can_read_it():
 
 
 tap.run([nothing_fails_without_the_library, an_interpreter_without_ctypes_has_all_functions, a_device_sleeps_and_wakes,
-         an_import_starts_nothing, figures_are_the_pools, a_snapshot_is_a_dump, a_snapshots_bytes_add_up,
+         an_import_starts_nothing, figures_are_the_pools, efficiency_is_a_share, a_snapshot_is_a_dump, a_snapshots_bytes_add_up,
          marks_are_in_the_trace, ranges_open_and_close, what_is_suspended_is_not_open, many_threads_may_ask,
          a_forked_child_has_no_pool, an_interrupt_brings_the_summary, the_module_is_the_command, old_pythons_can_read_it])
