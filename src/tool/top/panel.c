@@ -13,9 +13,9 @@ enum { DEVICES = 64, HISTORY = 512 };
 /* In shares of the device's memory, or of the most that was held where that is not known. */
 struct device {
     uint64_t place, ordinal;
-    uint64_t live, held, total, most;
+    uint64_t live, here, held, total, most; /* here: of what is live, no more than is held */
     unsigned processes;
-    double past_live[HISTORY], past_held[HISTORY]; /* bytes, a ring */
+    double past_here[HISTORY], past_held[HISTORY]; /* bytes, a ring */
 };
 
 struct vp_panel {
@@ -40,20 +40,21 @@ void vp_panel_add(struct vp_panel **panel, const struct vp_sample *s) {
         return;
     struct vp_panel *p = *panel;
     for (unsigned i = 0; i < p->count; i++)
-        p->device[i].live = p->device[i].held = p->device[i].processes = 0;
+        p->device[i].live = p->device[i].here = p->device[i].held = p->device[i].processes = 0;
     for (unsigned i = 0; i < s->row_count; i++) {
         const struct vp_row *row = &s->rows[i];
         struct device *d = find(p, row);
         if (!d)
             continue;
         d->live += row->now.live_bytes;
+        d->here += row->now.live_bytes < row->now.held_bytes ? row->now.live_bytes : row->now.held_bytes;
         d->held += row->now.held_bytes;
         d->processes++;
         d->total = row->total ? row->total : d->total;
     }
     for (unsigned i = 0; i < p->count; i++) {
         struct device *d = &p->device[i];
-        d->past_live[p->samples % HISTORY] = (double)d->live;
+        d->past_here[p->samples % HISTORY] = (double)d->here;
         d->past_held[p->samples % HISTORY] = (double)d->held;
         d->most = d->held > d->most ? d->held : d->most;
     }
@@ -68,9 +69,9 @@ static double whole(const struct device *d) {
     return d->total ? (double)d->total : d->most ? (double)d->most : 1;
 }
 
-/* "[####--    ]": live, held, the rest. */
+/* "[####--    ]": live, held, the rest. What sleeps or lies in the host's memory is not there. */
 static void put_bar(FILE *out, const struct device *d, unsigned width) {
-    unsigned live = (unsigned)((double)d->live / whole(d) * width + 0.5),
+    unsigned live = (unsigned)((double)d->here / whole(d) * width + 0.5),
              held = (unsigned)((double)d->held / whole(d) * width + 0.5);
     fputc('[', out);
     for (unsigned i = 0; i < width; i++)
@@ -110,7 +111,7 @@ static void put_history(FILE *out, const struct vp_panel *p, const struct device
             continue;
         }
         size_t at = (p->samples - 1 - ago) % HISTORY;
-        fputc(d->past_live[at] >= above ? '#' : d->past_held[at] >= above ? '-' : ' ', out);
+        fputc(d->past_here[at] >= above ? '#' : d->past_held[at] >= above ? '-' : ' ', out);
     }
 }
 

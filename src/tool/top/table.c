@@ -201,12 +201,12 @@ void vp_top_row(FILE *out, const struct vp_sample *s, const struct vp_row *row, 
 
 void vp_top_totals(FILE *out, const struct vp_sample *s) {
     char live[16], held[16], free[16];
-    uint64_t lives = 0, helds = 0;
+    uint64_t lives = 0, helds = 0, frees = 0;
     for (unsigned i = 0; i < s->row_count; i++) {
         lives += s->rows[i].now.live_bytes;
         helds += s->rows[i].now.held_bytes;
+        frees += vp_row_free(&s->rows[i]);
     }
     fprintf(out, "%u process%s: %s live, %s held, %s free", s->process_count, s->process_count == 1 ? "" : "es",
-            vp_top_human(live, (double)lives), vp_top_human(held, (double)helds),
-            vp_top_human(free, helds > lives ? (double)(helds - lives) : 0));
+            vp_top_human(live, (double)lives), vp_top_human(held, (double)helds), vp_top_human(free, (double)frees));
 }

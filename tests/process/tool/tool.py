@@ -270,6 +270,23 @@ def top_counts_what_is_spilled_as_held():
         assert 0 < told["peak_live_bytes"] < told["peak_spilled_bytes"] and told["efficiency"] == device["efficiency"] < 1, (told, device)
 
 
+def top_adds_up_what_is_free():
+    """What one has alive in the host's memory takes nothing off what another has free on the device."""
+    with Guest("open", "bytes=1100000", "bytes=40000000", "line", last="bytes=40000000",
+               env={"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M"}) as spilled, \
+            Guest("open", "alloc=24", "async=1", "free", "free", "line", last="async=1") as idle:
+        assert until(lambda: top(idle.pid)["devices"][0]["live_bytes"] == 0), top(idle.pid)
+        rows = [top(guest.pid)["devices"][0] for guest in (spilled, idle)]
+        assert rows[0]["live_bytes"] > rows[0]["held_bytes"] + rows[1]["free_bytes"] > 20 * MIB, rows
+        line = vpool("top", "--once", spilled.pid, idle.pid)[1].splitlines()[0]
+        assert line.endswith(f" {sum(row['free_bytes'] for row in rows) / MIB:.1f}M free"), (line, rows)
+        terminal = Terminal(spilled.pid)
+        drawn = terminal.read(r"GPU .*1 process")
+        assert re.search(r"\[ +\] 39.2M live, 0B held of 256.0M", drawn), drawn
+        terminal.press(b"q")
+        terminal.end()
+
+
 def top_forgets_the_dead():
     with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
         assert top(guest.pid)
@@ -579,7 +596,7 @@ TESTS = {
             run_sizes_the_device, run_finds_what_was_installed, run_finds_what_lies_beside_it_without_proc,
             run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_finds_what_it_recorded_whatever_the_time, run_tells_where_its_traces_are_where_it_is_interrupted, run_tells_of_a_trace_that_had_no_room,
             run_refuses_wrong_arguments],
-    "top": [top_shows_a_program_at_once, top_counts_what_is_spilled_as_held, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
+    "top": [top_shows_a_program_at_once, top_counts_what_is_spilled_as_held, top_adds_up_what_is_free, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, the_page_of_a_program_with_a_mask_can_be_read,
             half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_tells_of_another_version, top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps,
