@@ -107,9 +107,11 @@ def torch_goals(rows):
         if not own:
             continue
         names = [name for name in bare if bare[name][0] == "works"]
-        lost = [f"{name} ({own.get(name, ('not run', ''))[0]})" for name in names if word(own.get(name), bare[name]) != "same"]
+        words = {name: word(own[name], bare[name]) if name in own else "not run" for name in names}
+        lost = [f"{name} ({how})" for name, how in words.items() if how != "same"]
+        kept = len(names) - len(lost)
         lost += [name for name in own if name not in bare]
-        goals.append(Goal(f"PyTorch's features, {mode}", f"{len(names) - len(lost)} of {len(names)}" + (
+        goals.append(Goal(f"PyTorch's features, {mode}", f"{kept} of {len(names)}" + (
             "; not " + ", ".join(lost) if lost else ""), "all that work bare", not lost and bool(names)))
     return goals
 

@@ -25,6 +25,7 @@ from rig.probe import Failed, Probe
 from rig.rows import SECTIONS, Row, all_rows, verdict
 from rig.runner import Run
 from rig.table import Goal
+from rig.torch_modes import torch_goals
 
 BUILD = os.path.abspath(sys.argv[1])
 COMPILED = {name for name, *_ in build.PROGRAMS}
@@ -156,6 +157,14 @@ def answers_that_one_does_not_give_differ():
     assert told == [(True, "right"), (True, "same"), (False, "1 DIFFER: a (None, not 0)")], told
 
 
+def features_of_one_mode_alone_are_told_beside_those_that_are_kept():
+    known = {row.name: row for row in rows()}
+    for mode, features in ("bare", {"a": ["works", 1], "b": ["works", 2]}), ("0", {"a": ["works", 1], "b": ["works", 3], "c": ["works", 3]}):
+        known[f"features: {mode}"].runs = [run_of({"features": features})]
+    goal, = torch_goals(list(known.values()))
+    assert goal.figure == "1 of 2; not b (differs (3, not 2)), c" and not goal.holds, goal
+
+
 def what_was_chosen_and_did_not_run_is_not_right():
     """Whether a program was not built, or the check was stopped before it; goals of rows that were not chosen do no harm."""
     out = tempfile.mkdtemp()
@@ -170,4 +179,4 @@ def what_was_chosen_and_did_not_run_is_not_right():
 
 
 tap.run([what_was_chosen_and_did_not_run_is_not_right, another_tree_is_not_taken_for_one_before, what_was_not_recorded_is_a_failure,
-         answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
+         features_of_one_mode_alone_are_told_beside_those_that_are_kept, answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
