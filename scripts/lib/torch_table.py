@@ -161,6 +161,8 @@ def main(machine, *folders):
             versions.append(version)
         else:
             print(f"torch-symbols: the wheel of torch {name} for {machine} has no libc10_cuda.so", file=sys.stderr)
+    if not versions:
+        return 1
     table = [[title] + [row(version) for version in versions] for title, row in ROWS]
     print(f"| {machine} | " + " | ".join(version.name for version in versions) + " |")
     print("|---" * (1 + len(versions)) + "|")

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import gzip
 import json
+import os
 import re
 import runpy
 import subprocess
@@ -27,9 +28,9 @@ not ok 3 - three
 </testsuites>"""
 
 
-def call(script, *arguments, timeout=None):
+def call(script, *arguments, timeout=None, env=None):
     return subprocess.run([sys.executable, ROOT / script, *map(str, arguments)], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=timeout)
+                          stderr=subprocess.PIPE, text=True, timeout=timeout, env=env)
 
 
 def count(*arguments):
@@ -114,6 +115,13 @@ def mutations_are_named_right():
     assert done.returncode and "nonsense" in done.stderr and not done.stdout, done
 
 
+def nothing_looked_at_is_not_right():
+    """Where no version of PyTorch can be had, none has what the library needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = call("scripts/torch-symbols", "--cache", folder, "2.11.0", timeout=60, env=os.environ | {"PIP_NO_INDEX": "1"})
+        assert done.returncode and "Traceback" not in done.stderr and "2.11.0" in done.stderr, done
+
+
 def the_workflow_calls_what_is_there():
     text = (ROOT / ".github/workflows/ci.yml").read_text()
     usage = (ROOT / "scripts/test").read_text()
@@ -125,4 +133,4 @@ def the_workflow_calls_what_is_there():
 
 tap.run([tests_are_counted, a_program_that_ends_badly_behind_its_cases_is_named, nothing_passes_unseen,
          the_archive_is_what_its_inputs_make, inputs_are_added_once, a_mutation_that_hangs_a_test_is_noticed,
-         mutations_are_named_right, the_workflow_calls_what_is_there])
+         mutations_are_named_right, nothing_looked_at_is_not_right, the_workflow_calls_what_is_there])
