@@ -5,6 +5,7 @@
 """
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import subprocess
 import time
 
@@ -14,8 +15,9 @@ MIB = 1 << 20
 
 
 def in_use():
-    """As the driver tells others of the first device: the library answers cudaMemGetInfo as if its idle memory were free."""
-    told = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], check=True,
+    """As the driver tells others of the device: the library answers cudaMemGetInfo as if its idle memory were free."""
+    device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip() or "0"
+    told = subprocess.run(["nvidia-smi", "-i", device, "--query-gpu=memory.used", "--format=csv,noheader,nounits"], check=True,
                           stdout=subprocess.PIPE, text=True)
     return int(told.stdout) * MIB
 

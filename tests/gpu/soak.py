@@ -113,8 +113,10 @@ def main():
         torch.cuda.empty_cache()
         stats = vpool()
         held.append(stats.held_bytes if stats else torch.cuda.memory_reserved())
-    if child:
-        child.kill() if child.poll() is None else None
+    if child and child.poll():
+        wrong.append(f"{child.args}: exit {child.returncode}")
+    elif child:
+        child.kill()
         child.wait()
     # What libraries keep for good (workspaces) is there after the first rounds.
     early, late = max(held[: max(3, len(held) // 4)]), max(held[-max(3, len(held) // 4):])

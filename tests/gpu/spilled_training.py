@@ -84,7 +84,7 @@ def main():
         result |= {f"spilled_{percent}_s": seconds(spilled), f"managed_{percent}_s": seconds(other),
                    f"peak_spilled_{percent}_bytes": device and device["peak_spilled_bytes"]}
         right &= same(spilled, base) and device["peak_held_bytes"] <= room
-        right &= other is None or seconds(spilled) <= seconds(other)
+        right &= other is None or (spilled is not None and seconds(spilled) <= seconds(other))
     print(json.dumps({"ok": bool(right)} | result))
     return 0 if right else 1
 

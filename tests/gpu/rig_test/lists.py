@@ -165,6 +165,26 @@ def features_of_one_mode_alone_are_told_beside_those_that_are_kept():
     assert goal.figure == "1 of 2; not b (differs (3, not 2)), c" and not goal.holds, goal
 
 
+SANITIZER = """#!/bin/sh
+case "$*" in
+*planted*) echo "========= ERROR SUMMARY: 1 error" ;;
+*) echo "========= Program hit CUDA_ERROR_NOT_SUPPORTED due to operation not supported"; echo "========= ERROR SUMMARY: $FOUND errors" ;;
+esac
+"""
+
+
+def what_is_not_supported_in_a_program_is_no_reason_to_skip_it():
+    """The tool itself has watched the program with the planted error."""
+    folder = tempfile.mkdtemp()
+    with open(os.path.join(folder, "compute-sanitizer"), "w", opener=lambda path, flags: os.open(path, flags, 0o755)) as file:
+        file.write(SANITIZER)
+    for found in 3, 0:
+        env = os.environ | {"PATH": folder + ":" + os.environ["PATH"], "FOUND": str(found)}
+        done = subprocess.run([sys.executable, os.path.join(HERE, "../sanitize.py"), "planted", "true"], env=env, stdout=subprocess.PIPE, text=True)
+        result = json.loads(done.stdout.splitlines()[-1])
+        assert done.returncode == 0 and result == {"ok": True, "planted": 1, "checksum": found}, done
+
+
 def what_was_chosen_and_did_not_run_is_not_right():
     """Whether a program was not built, or the check was stopped before it; goals of rows that were not chosen do no harm."""
     out = tempfile.mkdtemp()
@@ -179,4 +199,4 @@ def what_was_chosen_and_did_not_run_is_not_right():
 
 
 tap.run([what_was_chosen_and_did_not_run_is_not_right, another_tree_is_not_taken_for_one_before, what_was_not_recorded_is_a_failure,
-         features_of_one_mode_alone_are_told_beside_those_that_are_kept, answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
+         what_is_not_supported_in_a_program_is_no_reason_to_skip_it, features_of_one_mode_alone_are_told_beside_those_that_are_kept, answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
