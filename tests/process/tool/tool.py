@@ -25,6 +25,7 @@ import doctor
 import holders
 import lines
 import node
+import spilled
 import tap
 from guests import COMMANDS, COMPARE, ENV, GUEST, Guest, LIBRARY, MIB, RUNTIMES, SIM, VPOOL, is_plain, one_line, page, top, until, vpool
 from terminal import LEFT, Terminal
@@ -255,36 +256,6 @@ def top_shows_a_program_at_once():
         assert file.st_mode & 0o777 == 0o600 and file.st_size == 4096, file
         status, out, err = vpool("top", "--once", guest.pid)
         assert status == 0 and str(guest.pid) in out and "5.0M" in out and is_plain(out) and not err, (out, err)
-
-
-def top_counts_what_is_spilled_as_held():
-    """As the statistics of the process do."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = os.path.join(folder, "stats.json")
-        with Guest("open", "bytes=1100000", "bytes=1300000", "line", "free", last="bytes=1300000",
-                   env={"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M", "VPOOL_STATS": file, "VPOOL_LOG": "quiet"}) as guest:
-            device = top(guest.pid)["devices"][0]
-            guest.process.communicate("\n")
-        with open(file) as stats:
-            told = json.load(stats)["devices"][0]
-        assert 0 < told["peak_live_bytes"] < told["peak_spilled_bytes"] and told["efficiency"] == device["efficiency"] < 1, (told, device)
-
-
-def top_adds_up_what_is_free():
-    """What one has alive in the host's memory takes nothing off what another has free on the device."""
-    with Guest("open", "bytes=1100000", "bytes=40000000", "line", last="bytes=40000000",
-               env={"VPOOL_SPILL": "1G", "VPOOL_SPILL_TEST": "1M"}) as spilled, \
-            Guest("open", "alloc=24", "async=1", "free", "free", "line", last="async=1") as idle:
-        assert until(lambda: top(idle.pid)["devices"][0]["live_bytes"] == 0), top(idle.pid)
-        rows = [top(guest.pid)["devices"][0] for guest in (spilled, idle)]
-        assert rows[0]["live_bytes"] > rows[0]["held_bytes"] + rows[1]["free_bytes"] > 20 * MIB, rows
-        line = vpool("top", "--once", spilled.pid, idle.pid)[1].splitlines()[0]
-        assert line.endswith(f" {sum(row['free_bytes'] for row in rows) / MIB:.1f}M free"), (line, rows)
-        terminal = Terminal(spilled.pid)
-        drawn = terminal.read(r"GPU .*1 process")
-        assert re.search(r"\[ +\] 39.2M live, 0B held of 256.0M", drawn), drawn
-        terminal.press(b"q")
-        terminal.end()
 
 
 def top_forgets_the_dead():
@@ -596,7 +567,7 @@ TESTS = {
             run_sizes_the_device, run_finds_what_was_installed, run_finds_what_lies_beside_it_without_proc,
             run_keeps_files_in_the_folder_of_the_command, run_keeps_a_trace_from_its_own_page, run_finds_what_it_recorded_whatever_the_time, run_tells_where_its_traces_are_where_it_is_interrupted, run_tells_of_a_trace_that_had_no_room,
             run_refuses_wrong_arguments],
-    "top": [top_shows_a_program_at_once, top_counts_what_is_spilled_as_held, top_adds_up_what_is_free, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
+    "top": [*spilled.TESTS, top_shows_a_program_at_once, top_forgets_the_dead, a_page_goes_with_its_program, a_page_is_not_taken_for_anothers,
             the_next_program_sweeps, the_page_of_a_program_with_a_mask_can_be_read,
             half_made_pages_are_swept, a_link_is_not_followed, pages_can_be_refused, a_forked_child_has_its_own,
             top_tells_of_another_version, top_sees_the_fast_path, top_keeps_a_terminal_tidy, top_trims, top_asks_for_dumps,
