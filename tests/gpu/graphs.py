@@ -17,6 +17,18 @@ WIDTH, BATCH, STEPS = 512, 256, 30
 MODES = ("global", "thread_local", "relaxed")
 
 
+def is_wrong(what):
+    print(json.dumps({"ok": False, "wrong": what}), flush=True)
+    raise SystemExit(what)
+
+
+def must_be_close(one, other, **limits):
+    try:
+        torch.testing.assert_close(one, other, **limits)
+    except AssertionError as problem:
+        is_wrong(str(problem).splitlines()[0])
+
+
 def model_of(seed):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)).cuda()
@@ -43,7 +55,7 @@ class Churn:
         while len(self.held) > 24:
             number, tensor = self.held.pop(self.count % 7)
             if not bool((tensor == number).all()):
-                raise SystemExit("a tensor was overwritten")
+                is_wrong("a tensor was overwritten")
 
 
 def train_step(model, optimizer, x, y):
@@ -98,9 +110,9 @@ def captured(mode):
         if step % 10 == 5:
             torch.cuda.empty_cache()
         expected = train_step(twin, twins, inputs, targets)
-        torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-5)
+        must_be_close(loss, expected, rtol=1e-4, atol=1e-5)
     for ours, theirs in zip(model.parameters(), twin.parameters()):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        must_be_close(ours, theirs, rtol=1e-4, atol=1e-5)
     return sum(parameter.detach().double().abs().sum().item() for parameter in model.parameters())
 
 
@@ -115,7 +127,7 @@ def compiled():
         rows = BATCH if step % 2 else BATCH // 2
         loss = train_step(fast, sgd, inputs[:rows], targets[:rows])
         expected = train_step(twin, twins, inputs[:rows], targets[:rows])
-        torch.testing.assert_close(loss, expected, rtol=1e-3, atol=1e-4)
+        must_be_close(loss, expected, rtol=1e-3, atol=1e-4)
         churn.turn()
     return sum(parameter.detach().double().abs().sum().item() for parameter in model.parameters())
 

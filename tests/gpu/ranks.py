@@ -55,6 +55,7 @@ def timed(action, bytes_of_one):
 
 def demand(right, what):
     if not right:
+        print(json.dumps({"ok": False, "wrong": what}), flush=True)
         raise SystemExit(f"rank {dist.get_rank()}: {what} is wrong")
 
 

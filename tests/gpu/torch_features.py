@@ -4,7 +4,8 @@
     torch_features.py NAME...      those alone
 
 Prints a JSON object after each feature, the last of which has all: "features" says of each "works", with a figure that is
-the same whatever the allocator, or "refused" with the reason. Each begins with an empty cache.
+the same whatever the allocator, or "refused", "otherwise" (it does something else) or "wrong" (data) with the reason; "wrong"
+names these again. Each begins with an empty cache.
 """
 # SPDX-License-Identifier: Apache-2.0
 import copy
@@ -29,9 +30,17 @@ def feature(function):
     return function
 
 
-def demand(right, what):
+class Wrong(Exception):
+    """Data that is not as it was written."""
+
+
+class Otherwise(Exception):
+    """What is told or done is something else, and no data is wrong."""
+
+
+def demand(right, what, fault=Wrong):
     if not right:
-        raise AssertionError(what)
+        raise fault(what)
 
 
 def filled(bytes_of_it, number):
@@ -125,7 +134,7 @@ def record_stream_of_foreign_memory():
     """A tensor on memory that is not PyTorch's, as DLPack and from_blob() make them: its cache lets that be."""
     driver, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
     filled(4, 0)
-    demand(driver.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(4 * MIB)) == 0, "cuMemAlloc")
+    demand(driver.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(4 * MIB)) == 0, "cuMemAlloc", Otherwise)
 
     class Foreign:
         __cuda_array_interface__ = {"shape": (4 * MIB,), "typestr": "|u1", "data": (at.value, False), "version": 3}
@@ -135,7 +144,7 @@ def record_stream_of_foreign_memory():
     torch.cuda.synchronize()
     demand(bool((copy == 7).all()), "what the side stream read")
     del tensor
-    demand(driver.cuMemFree_v2(at) == 0, "cuMemFree")
+    demand(driver.cuMemFree_v2(at) == 0, "cuMemFree", Otherwise)
     return int(copy[0])
 
 
@@ -224,7 +233,7 @@ def mempool():
     outside = [filled((1 + number) * MIB, 50 + number) for number in range(8)]
     demand(is_all(again, 99), "a tensor of the pool")
     demand(all(is_all(tensor, 50 + number) for number, tensor in enumerate(outside)), "a tensor outside")
-    demand(not hasattr(pool, "snapshot") or len(pool.snapshot()) > 0, "the pool has no segments")
+    demand(not hasattr(pool, "snapshot") or len(pool.snapshot()) > 0, "the pool has no segments", Otherwise)
     return int(sum(int(tensor[0]) for tensor in inside))
 
 
@@ -241,7 +250,7 @@ def snapshots():
     torch.cuda.memory._record_memory_history(enabled=None)
     active = sum(block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
                  if block["state"] == "active_allocated")
-    demand(written > 1000 and active >= sum(tensor.nbytes for tensor in tensors), "the snapshot lacks blocks")
+    demand(written > 1000 and active >= sum(tensor.nbytes for tensor in tensors), "the snapshot lacks blocks", Otherwise)
     traced = [entry["action"] for trace in snapshot["device_traces"] for entry in trace]
     return [traced.count("alloc"), traced.count("free_completed")]
 
@@ -256,7 +265,7 @@ def profiler():
     events = [event for event in told.events() if "memory" in event.name.lower()]
     usage = [getattr(event, "self_device_memory_usage", getattr(event, "self_cuda_memory_usage", 0))
              for event in told.key_averages()]
-    demand(any(usage), "no memory of the device was told of")
+    demand(any(usage), "no memory of the device was told of", Otherwise)
     return [len(events) > 0, sum(one for one in usage if one > 0)]
 
 
@@ -282,7 +291,7 @@ def memory_fraction():
         within = filled(int(0.03 * total) // MIB * MIB, 1)
         try:
             filled(int(0.04 * total) // MIB * MIB, 2)
-            raise AssertionError("more than the fraction was given")
+            raise Otherwise("more than the fraction was given")
         except torch.OutOfMemoryError:
             pass
         demand(is_all(within, 1), "a tensor was overwritten")
@@ -308,8 +317,9 @@ def out_of_memory():
             refused += 1
             said.add(str(error).split(".")[0])
             a = b = c = None
-        demand(torch.cuda.memory_allocated() == before, f"turn {turn}: memory was lost")
-    demand(is_all(kept, 5) and said == {"CUDA out of memory"}, f"said {said}")
+        demand(torch.cuda.memory_allocated() == before, f"turn {turn}: memory was lost", Otherwise)
+    demand(is_all(kept, 5), "a tensor was overwritten")
+    demand(said == {"CUDA out of memory"}, f"said {said}", Otherwise)
     size, found = 64 * MIB, 0
     while size >= MIB:  # and the largest that there is, by halves
         try:
@@ -318,7 +328,7 @@ def out_of_memory():
             size *= 2
         except torch.OutOfMemoryError:
             break
-    demand(found > total // 4, "not even a quarter of the device was given")
+    demand(found > total // 4, "not even a quarter of the device was given", Otherwise)
     return [refused, torch.cuda.memory_allocated() - before]
 
 
@@ -377,8 +387,8 @@ def in_a_process(program, *more):
 def kernel_error():
     """An assertion fails in a kernel: its error can be caught and told of, though tensors die. In processes of their own."""
     caught, thrown = in_a_process(ASSERTED), in_a_process(ASSERTED, "again")
-    demand(caught.returncode == 3 and caught.stdout == "told of True\n", f"caught: {caught.returncode} {caught.stdout}")
-    demand(thrown.returncode == 1 and "Traceback" in thrown.stderr, f"thrown: {thrown.returncode}")
+    demand(caught.returncode == 3 and caught.stdout == "told of True\n", f"caught: {caught.returncode} {caught.stdout}", Otherwise)
+    demand(thrown.returncode == 1 and "Traceback" in thrown.stderr, f"thrown: {thrown.returncode}", Otherwise)
     return [caught.returncode, thrown.returncode]
 
 
@@ -386,7 +396,7 @@ def kernel_error():
 def capture_error():
     """A capture fails, and its tensors die. In a process of its own."""
     done = in_a_process(CAPTURE_FAILED)
-    demand(done.returncode == 0 and done.stdout == "went on True\n", f"{done.returncode} {done.stdout}")
+    demand(done.returncode == 0 and done.stdout == "went on True\n", f"{done.returncode} {done.stdout}", Otherwise)
     return done.returncode
 
 
@@ -394,7 +404,7 @@ def capture_error():
 def own_allocator():
     """change_current_allocator(), as for RMM's pools. In a process of its own."""
     done = in_a_process(OWN_ALLOCATOR)
-    demand(done.returncode == 0 and done.stdout == "pluggable 1066.0\n", f"{done.returncode} {done.stdout} {done.stderr[-200:]}")
+    demand(done.returncode == 0 and done.stdout == "pluggable 1066.0\n", f"{done.returncode} {done.stdout} {done.stderr[-200:]}", Otherwise)
     return done.returncode
 
 
@@ -431,7 +441,7 @@ def autograd_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    demand(not wrong, "; ".join(wrong))
+    demand(not wrong, "; ".join(wrong), Otherwise)
     rows = sum(64 + turn for turn in range(30))
     demand(all(abs(one - number * rows * 512 * 512) <= 1e-4 * max(1, one) for number, one in enumerate(sums)), f"{sums}")
     return sums
@@ -455,8 +465,10 @@ def attempt(name):
     torch.cuda.empty_cache()
     try:
         return ["works", FEATURES[name]()]
-    except AssertionError as problem:
+    except Wrong as problem:
         return ["wrong", str(problem)]
+    except Otherwise as problem:
+        return ["otherwise", str(problem)]
     except Exception as problem:
         return ["refused", f"{type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''}"[:160]]
 
@@ -466,7 +478,8 @@ def main():
     told = {}
     for name in wanted:
         told[name] = attempt(name)
-        print(json.dumps({"ok": all(how != "wrong" for how, _ in told.values()), "features": told}), flush=True)
+        wrong, otherwise = ([name for name, (how, _) in told.items() if how == word] for word in ("wrong", "otherwise"))
+        print(json.dumps({"ok": not wrong + otherwise, "wrong": wrong, "features": told}), flush=True)
 
 
 if __name__ == "__main__":

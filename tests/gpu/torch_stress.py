@@ -135,7 +135,7 @@ def main():
     torch.cuda.synchronize()
     mismatches = sum(wrong for wrong, _ in results)
     print(json.dumps({"ok": not problems and not mismatches, "checksum": mismatches, "mismatches": mismatches,
-                      "ops": sum(checks for _, checks in results), "wrong": problems[:3]}))
+                      "ops": sum(checks for _, checks in results), "problems": problems[:3]}))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Row:
     section: str = "core"
     limit: float = 120        # seconds that it may take
     accuses: bool = False     # under VPOOL_POISON, and nothing is to be found
-    may_fail: bool = False    # it is told what it does, and no fault if it does not work
+    may_fail: bool = False    # it is told what it does, and no fault if it does not work, but for wrong data and hangs
     beside: str = ""          # neighbours that say the same run at the same time; what the device's memory peaks at is not told
     runs: list = field(default_factory=list)
     skipped: str = ""         # why it has no runs
@@ -339,8 +339,9 @@ def verdict(row, rows):
     for run in row.runs:
         if run.skipped:
             return None, run.skipped
-        if row.may_fail and not run.worked:
-            return True, "does not work"
+        if row.may_fail and run.code is not None and not run.worked:
+            wrong = run.result.get("wrong") or run.result.get("mismatches")
+            return (False, "WRONG DATA") if wrong else (True, "does not work")
         if run.code is None:
             return False, "TIMED OUT"
         if run.code != 0:

@@ -185,6 +185,15 @@ def what_is_not_supported_in_a_program_is_no_reason_to_skip_it():
         assert done.returncode == 0 and result == {"ok": True, "planted": 1, "checksum": found}, done
 
 
+def wrong_data_is_no_refusal():
+    """Of what PyTorch may refuse with another backend: neither are tensors that were overwritten, nor is a program that hangs."""
+    def told(code, result):
+        return verdict(Row("a", ["x"], may_fail=True, runs=[Run("", code=code, result=result)]), [])
+    assert told(1, {}) == told(1, {"ok": False, "differ": 3}) == told(0, {"ok": False, "wrong": []}) == (True, "does not work")
+    assert told(1, {"ok": False, "wrong": "an all-reduce"}) == told(0, {"ok": False, "mismatches": 3}) == (False, "WRONG DATA")
+    assert told(0, {"ok": False, "wrong": ["a tensor was overwritten"]}) == (False, "WRONG DATA") and told(None, {})[0] is False
+
+
 def what_was_chosen_and_did_not_run_is_not_right():
     """Whether a program was not built, or the check was stopped before it; goals of rows that were not chosen do no harm."""
     out = tempfile.mkdtemp()
@@ -199,4 +208,4 @@ def what_was_chosen_and_did_not_run_is_not_right():
 
 
 tap.run([what_was_chosen_and_did_not_run_is_not_right, another_tree_is_not_taken_for_one_before, what_was_not_recorded_is_a_failure,
-         what_is_not_supported_in_a_program_is_no_reason_to_skip_it, features_of_one_mode_alone_are_told_beside_those_that_are_kept, answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
+         what_is_not_supported_in_a_program_is_no_reason_to_skip_it, wrong_data_is_no_refusal, features_of_one_mode_alone_are_told_beside_those_that_are_kept, answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
