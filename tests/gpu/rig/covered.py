@@ -6,7 +6,7 @@ import statistics
 import urllib.parse
 from collections import Counter
 
-from .probe import Probe, worked
+from .probe import Failed, Probe, worked
 from .rows import Row, python_example
 from .runner import run_rows
 from .side_by_side import run_side_by_side
@@ -152,6 +152,8 @@ def measure(adoption, env):
         for result in traced.runs:
             worked(result)
         found = [Coverage(path) for path in glob.glob(trace.replace("%p", "*"))]
+        if traced.runs and not found:
+            raise Failed("nothing was recorded")
         most = max(found, key=lambda coverage: coverage.peak, default=None)
         goals = [peak_goal(what[0], most), python_goal(what[1], most)] if most else [
             Goal(text, "not measured: no trace", goal, None) for text, goal in wanted(adoption)[:2]]

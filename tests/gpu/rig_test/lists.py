@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, folder) for folder in ("..", "../../common")]
 
 import tap
-from rig import bench, build, calls, check
+from rig import against, bench, build, calls, check, covered
 from rig.copying import copy_goals
 from rig.probe import Failed, Probe
 from rig.rows import SECTIONS, Row, all_rows, verdict
@@ -150,6 +150,22 @@ def what_was_not_recorded_is_a_failure():
             pass
 
 
+def a_program_that_fails_beside_another_build_is_a_failure():
+    """And so is a training that was to write a trace, and did not."""
+    bench_of = types.SimpleNamespace(device=None, started=0, folder=tempfile.mkdtemp())
+    for module, name, run, measure in ((against, "run_side_by_side", Run("", code=1), against.training("other", "training", ["x"], 1)),
+                                       (covered, "run_rows", run_of({"checksum": 1}), covered.measure("bare segments", {}))):
+        kept = getattr(module, name)
+        try:
+            setattr(module, name, lambda _, rows, *more, run=run: [row.runs.append(run) for row in rows])
+            measure(bench_of)
+            raise AssertionError("it was measured")
+        except Failed:
+            pass
+        finally:
+            setattr(module, name, kept)
+
+
 def answers_that_one_does_not_give_differ():
     known = [run_of({"answers": {"a": 0}}), run_of({"answers": {"a": 0}}), run_of({})]
     bare, same, none = (Row(str(at), ["x"], like="0" if at else None, runs=[one]) for at, one in enumerate(known))
@@ -208,4 +224,5 @@ def what_was_chosen_and_did_not_run_is_not_right():
 
 
 tap.run([what_was_chosen_and_did_not_run_is_not_right, another_tree_is_not_taken_for_one_before, what_was_not_recorded_is_a_failure,
-         what_is_not_supported_in_a_program_is_no_reason_to_skip_it, wrong_data_is_no_refusal, features_of_one_mode_alone_are_told_beside_those_that_are_kept, answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
+         what_is_not_supported_in_a_program_is_no_reason_to_skip_it, wrong_data_is_no_refusal, a_program_that_fails_beside_another_build_is_a_failure,
+         features_of_one_mode_alone_are_told_beside_those_that_are_kept, answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
