@@ -80,14 +80,17 @@ class Peak:
 
 
 def idle_use(device):
-    """Bytes in use now, once what a program before us held has gone."""
+    """Bytes in use now, once what a program before us held has gone. None: nobody tells."""
     if device is None:
         return None
-    lowest = device.used()
-    for _ in range(10):
-        time.sleep(0.02)
-        now = device.used()
-        if now == lowest:
-            break
-        lowest = min(lowest, now)
-    return lowest
+    try:
+        lowest = device.used()
+        for _ in range(10):
+            time.sleep(0.02)
+            now = device.used()
+            if now == lowest:
+                break
+            lowest = min(lowest, now)
+        return lowest
+    except OSError:
+        return None

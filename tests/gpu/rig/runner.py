@@ -125,7 +125,7 @@ class Runner:
                 run.cut = left < limit
             finally:
                 kill(run.process)
-        if peak.most is not None:
+        if None not in (peak.most, self.idle):
             run.peak = max(0, peak.most - self.idle)
         return self.finish(run)
 

@@ -58,6 +58,18 @@ def its_own_limit_is_no_lack_of_time():
     assert runs[0].code is None and runs[0].cut
 
 
+class Flaky:
+    """A device that NVML tells nothing of for a while, as when it is reset."""
+
+    def used(self):
+        raise OSError("nvmlDeviceGetMemoryInfo returned 15")
+
+
+def a_device_that_is_not_told_of_costs_the_peaks_alone():
+    run = Runner("none", str(OUT), str(OUT), Flaky(), time.monotonic() + 60).run(say(1))
+    assert run.worked and run.peak is None
+
+
 def nothing_of_an_earlier_check_is_a_rows():
     (OUT / "run-1.stats.1").write_text('{"devices": [{"peak_held_bytes": 5}]}')
     rows = [Row("bare", say(1))]
@@ -66,4 +78,5 @@ def nothing_of_an_earlier_check_is_a_rows():
 
 
 tap.run([rows_of_one_word_run_at_once, others_run_one_by_one, one_that_hangs_or_fails_costs_the_others_nothing,
-         its_own_limit_is_no_lack_of_time, nothing_of_an_earlier_check_is_a_rows])
+         its_own_limit_is_no_lack_of_time, a_device_that_is_not_told_of_costs_the_peaks_alone,
+         nothing_of_an_earlier_check_is_a_rows])
