@@ -141,8 +141,7 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         vp_timer_end(ctx, begin);
         ctx->stats->barriers += over_context;
         ctx->stats->records += !over_context;
-        err = res ? -EIO : 0;
-        if (res)
+        if ((err = res ? -EIO : 0))
             record_failed(ls, timeline, ev, res);
     }
     vp_context_leave(ls->drv, entered);
