@@ -60,8 +60,10 @@ static __attribute__((noinline)) void fence_add_more(struct vp_timelines *ls, st
     }
     p = vp_slab_alloc(&ls->point_slab);
     if (!p) {
-        /* Never laxer for want of memory: the first point becomes one that only the end of its context reaches. */
-        first->seq = UINT64_MAX >> 2;
+        /* Never laxer for want of memory: the first point becomes one that only the end of its context reaches, or
+         * nothing, if another's end would be meant, too. */
+        const bool same = first->timeline->context == timeline->context && first->seq != VP_POINT_NEVER;
+        first->seq = same ? VP_POINT_OF_THE_END : VP_POINT_NEVER;
         first->waitable = 0;
         return;
     }

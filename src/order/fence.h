@@ -11,6 +11,9 @@ struct vp_point {
     uint64_t waitable : 1; /* an event was recorded at the very free */
     struct vp_point *next;
 };
+/* No event has these numbers. */
+#define VP_POINT_OF_THE_END (UINT64_MAX >> 2) /* of the timeline's context */
+#define VP_POINT_NEVER (UINT64_MAX >> 1)
 
 /* A set of points: all must be reached before another owner may touch the bytes. All zero: the empty set. */
 struct vp_fence {

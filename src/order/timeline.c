@@ -63,7 +63,7 @@ void vp_timeline_host_func(struct vp_timelines *ls, struct vp_timeline *timeline
 
 void vp_timeline_over(struct vp_timeline *timeline) {
     timeline->open = false;
-    vp_timeline_met(timeline, UINT64_MAX >> 1);
+    vp_timeline_met(timeline, VP_POINT_OF_THE_END);
 }
 
 void vp_timelines_sweep(struct vp_timelines *ls, size_t most) {

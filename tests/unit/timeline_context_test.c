@@ -3,6 +3,7 @@
 #include "timeline_test.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 
 /* ---- captures ---- */
 
@@ -105,6 +106,36 @@ Test(timeline, events_go_to_the_streams_own_context) {
     vp_sim_release(there);
     cr_assert(over(&c));
     cu_ok(cuDevicePrimaryCtxReset(1));
+    fx_close();
+}
+
+/* The first context's end tells nothing of the other's work. */
+Test(timeline, a_union_over_contexts_waits_for_all_though_memory_ran_out) {
+    CUcontext other = NULL;
+    struct rlimit limit, none;
+    fx_open("capacity=64M,granularity=64K,lazy=0,devices=2");
+    cu_ok(cuDevicePrimaryCtxRetain(&other, 1));
+    struct vp_context *ctx = vp_context_get(&fx.timelines, other);
+    cu_ok(cuCtxSetCurrent(other));
+    struct vp_fence both = freed(timeline_of(0), true);
+    cu_ok(cuCtxSetCurrent(fx.handle));
+    fx_busy(1);
+    while (fx.timelines.point_slab.spare)
+        vp_slab_alloc(&fx.timelines.point_slab);
+    struct vp_fence here = freed(timeline(1), true);
+    cr_assert(!getrlimit(RLIMIT_AS, &limit));
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    while (fx.timelines.point_slab.spare)
+        vp_slab_alloc(&fx.timelines.point_slab);
+    cr_assert(!setrlimit(RLIMIT_AS, &none));
+    vp_fence_unite(&fx.timelines, &both, &here);
+    setrlimit(RLIMIT_AS, &limit);
+    cu_ok(cuDevicePrimaryCtxReset(1));
+    vp_context_drop(&fx.timelines, ctx);
+    cr_assert(!over(&both));
+    fx_idle(1);
+    vp_fence_clear(&fx.timelines, &both);
+    vp_fence_clear(&fx.timelines, &here);
     fx_close();
 }
 
