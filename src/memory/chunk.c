@@ -327,7 +327,7 @@ static int access_everywhere(struct vp_memory *mem, uint64_t devices, CUmemAcces
     struct vp_mapping *m;
     int err = 0;
     vp_list_each(chunk, &mem->chunks, link)
-        for (m = chunk->unmapped ? NULL : chunk->mappings; m && !err; m = m->next)
+        for (m = chunk->unmapped || !devices ? NULL : chunk->mappings; m && !err; m = m->next)
             err = set_access(mem, m->addr, chunk->size, devices, flags);
     return err;
 }
@@ -343,16 +343,17 @@ static int open_everywhere(struct vp_memory *mem, uint64_t devices) {
 int vp_memory_set_peers(struct vp_memory *mem, uint64_t peers) {
     const uint64_t open = mem->peers | mem->copiers, wanted = peers | mem->copiers;
     const uint64_t added = wanted & ~open, taken = open & ~wanted;
-    int err = added ? open_everywhere(mem, added) : 0;
+    int err = open_everywhere(mem, added);
     if (err)
         return err;
-    if (taken && (err = access_everywhere(mem, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE))) {
+    if ((err = access_everywhere(mem, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE))) {
         access_everywhere(mem, taken, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        if (added)
-            access_everywhere(mem, added, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        access_everywhere(mem, added, CU_MEM_ACCESS_FLAGS_PROT_NONE);
         return err;
     }
     mem->peers = peers;
+    mem->copiers |= added & mem->left;
+    mem->left |= taken;
     return 0;
 }
 

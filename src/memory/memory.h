@@ -232,6 +232,7 @@ struct vp_memory {
     uint64_t peers;   /* because the program said so */
     uint64_t copiers; /* since copies were made there, which need no leave in CUDA */
     uint64_t refused; /* not open, and not to be tried for copies again: the driver would not */
+    uint64_t left;    /* peers that were shut out: let in again they stay, as each turn takes a call a chunk */
 
     size_t granularity; /* a power of two, 1 << granularity_shift */
     unsigned granularity_shift;
@@ -329,8 +330,8 @@ size_t vp_memory_metadata(const struct vp_memory *mem);
 /* Some points were met by other means than vp_fit_refresh() (somebody else asked, a context ended): files the free
  * regions anew. */
 void vp_memory_refile(struct vp_memory *mem);
-/* Peer access for every mapping, present and future: `peers` and copiers, and no others. 0, -ENOMEM or -EIO with
- * nothing changed. */
+/* Peer access for every mapping, present and future: `peers` and copiers, and no others; who comes a second time counts
+ * as a copier. 0, -ENOMEM or -EIO with nothing changed. */
 int vp_memory_set_peers(struct vp_memory *mem, uint64_t peers);
 /* Opens every mapping, present and future, to copies that a device makes, if the driver lets it. Is all open to it
  * then? */

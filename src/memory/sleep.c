@@ -145,12 +145,6 @@ void vp_sleep_release(struct vp_memory *mem) {
 
 /* ---- and back ---- */
 
-/* All in it was freed meanwhile. Its addresses are a hole then. */
-static void forget(struct vp_memory *mem, struct vp_chunk *chunk) {
-    if (vp_mapping_unmap(mem, chunk->current) == 0)
-        vp_chunk_destroy(mem, chunk);
-}
-
 /* The driver's calls take their time by the handle, and memory is to be made anew in any case: so chunks side by side
  * become one, for the next pause. Freed, a block in larger chunks pins more with what comes to lie in its place: only
  * one that has slept before, and is there to stay, gets such, and no chunk reaches beyond its block. */
@@ -206,9 +200,9 @@ static void unite_all(struct vp_memory *mem, size_t largest) {
 int vp_sleep_wake(struct vp_memory *mem, size_t largest) {
     struct vp_chunk *chunk, *next;
     int err = 0;
-    vp_list_each_safe(chunk, next, &mem->chunks, link)
-        if (chunk->unmapped && !live_in(mem, chunk))
-            forget(mem, chunk);
+    vp_list_each_safe(chunk, next, &mem->chunks, link) /* where all was freed meanwhile is a hole then */
+        if (chunk->unmapped && !live_in(mem, chunk) && vp_mapping_unmap(mem, chunk->current) == 0)
+            vp_chunk_destroy(mem, chunk);
     unite_all(mem, largest);
     vp_list_each(chunk, &mem->chunks, link)
         if (chunk->released && !err)

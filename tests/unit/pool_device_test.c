@@ -74,6 +74,24 @@ Test(pool, peers_change_whole_or_not_at_all) {
     fx_close();
 }
 
+/* llama.cpp shuts its devices out for each long prompt and lets them in for each answer: a call for each chunk of a
+ * model. */
+Test(pool, peers_that_come_and_go_cost_two_turns) {
+    fx_open_pool("capacity=64M,granularity=64K,devices=3", &vp_policy_vpool, NULL);
+    CUdeviceptr a = fx_alloc(2 * MiB, 1);
+    unsigned long calls = 0;
+    for (int turn = 0; turn < 8; turn++) {
+        if (turn == 3)
+            calls = vp_sim_calls("cuMemSetAccess");
+        cr_assert(!vp_memory_set_peers(&fx.pool.mem, turn % 2 ? 0 : 1 << 1));
+        cr_assert_eq(access_of(a, 1), turn == 1 ? CU_MEM_ACCESS_FLAGS_PROT_NONE : CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    }
+    cr_assert_eq(vp_sim_calls("cuMemSetAccess"), calls);
+    cr_assert_eq(access_of(fx_alloc(9 * MiB, 1), 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    cr_assert_eq(access_of(a, 2), CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    fx_close();
+}
+
 /* Opened for copies: nobody asked, so nobody is told where the driver refuses. What the program opens besides comes and
  * goes, and closes nothing. */
 Test(pool, copiers_are_let_in_where_they_can_be) {
