@@ -149,6 +149,12 @@ static VP_LOCKED bool borrow(struct vp_relief *relief, size_t wanted) {
     return vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, wanted, &relief->borrows);
 }
 
+/* The host's memory takes of a device its tables alone. What is kept may be the host's where blocks are spilled. */
+static VP_LOCKED bool host_may_gain(void) {
+    vp_pools_each(pool) if (pool->mem.stats.spilled_bytes || vp_memory_device_free(&pool->mem) < UNKNOWN) return true;
+    return false;
+}
+
 bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
     if (!vp_enter())
         return false;
@@ -159,7 +165,7 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
     wanted = wanted ? wanted : UNKNOWN;
     /* Other threads may go on freeing: they are not followed for ever. What one had given back for a call of its own
      * since the last try may have been all that was idle, and enough for both. */
-    bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS &&
+    bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS && (wanted != VP_HOST_MEMORY || host_may_gain()) &&
                 (vp_pressure_trim_all() > 0 || relief->gifts != gifts || wait_pending(relief, wanted));
     relief->gifts = gifts;
     /* Once: what others give may be taken by others again. */
