@@ -38,6 +38,10 @@ static void *find_in(const char *object, const char *symbol) {
     return found;
 }
 
+static bool is_named(const struct link_map *object, const char *library) {
+    return !strncmp(basename(object->l_name), library, strlen(library));
+}
+
 /* What other objects define a symbol. */
 struct definitions {
     const char *symbol, *library;
@@ -73,8 +77,10 @@ void *vp_caller_find(const void *address, const char *symbol, const void *ours, 
     void *next = vp_real_dlsym(RTLD_NEXT, symbol);
     /* What an object in front of us depends on is in the global order. */
     void *found = !caller ? NULL : is_in_front(caller) ? next : find_in(caller->l_name, symbol);
-    /* Another interposer is behind us: all calls are bound to it, before what the caller depends on. */
-    if (found && next && strncmp(basename(vp_object_at(next)->l_name), library, strlen(library)) != 0)
+    /* Another interposer is behind us: all calls are bound to it, before what the caller depends on. So are they to the
+     * first in the global order where the caller has a definition of its own. */
+    if (found && next &&
+        (!is_named(vp_object_at(next), library) || (vp_object_at(found) == caller && !is_named(caller, library))))
         found = next;
     if (!found || found == ours)
         found = handed_out ? handed_out : next;
