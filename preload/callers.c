@@ -20,13 +20,27 @@ const struct link_map *vp_object_at(const void *address) {
     return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
 }
 
-/* Does it come before us in the global order? The program does, and what is preloaded in front of us, which may define
- * itself what it calls us for. */
-static bool is_in_front(const struct link_map *object) {
-    const struct link_map *map = vp_object_at(&vp_door_table);
-    while (map && map != object)
-        map = map->l_prev;
-    return map != NULL;
+/* Was it loaded before the other? */
+static bool is_before(const struct link_map *object, const struct link_map *other) {
+    while (other && other != object)
+        other = other->l_prev;
+    return other != NULL;
+}
+
+/* The version of an object's functions, as calls of them ask for it; "": they have none. */
+static const char *version_of(const struct link_map *object) {
+    const char *names = NULL;
+    const ElfW(Verdef) *def = NULL;
+    for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++) {
+        if (entry->d_tag == DT_STRTAB)
+            names = vp_symbols_table(object->l_addr, entry->d_un.d_ptr);
+        else if (entry->d_tag == DT_VERDEF)
+            def = vp_symbols_table(object->l_addr, entry->d_un.d_ptr);
+    }
+    if (!def || !def->vd_next) /* the first is the object's own name */
+        return "";
+    def = (const void *)((const char *)def + def->vd_next);
+    return names + ((const ElfW(Verdaux) *)((const char *)def + def->vd_aux))->vda_name;
 }
 
 /* A symbol in a loaded object or in what it depends on. Loads nothing. */
@@ -36,10 +50,6 @@ static void *find_in(const char *object, const char *symbol) {
     if (handle)
         vp_real_dlclose(handle);
     return found;
-}
-
-static bool is_named(const struct link_map *object, const char *library) {
-    return !strncmp(basename(object->l_name), library, strlen(library));
 }
 
 /* What other objects define a symbol. */
@@ -76,12 +86,16 @@ void *vp_caller_find(const void *address, const char *symbol, const void *ours, 
     const struct link_map *caller = vp_object_at(address);
     void *next = vp_real_dlsym(RTLD_NEXT, symbol);
     /* What an object in front of us depends on is in the global order. */
-    void *found = !caller ? NULL : is_in_front(caller) ? next : find_in(caller->l_name, symbol);
-    /* Another interposer is behind us: all calls are bound to it, before what the caller depends on. So are they to the
-     * first in the global order where the caller has a definition of its own. */
-    if (found && next &&
-        (!is_named(vp_object_at(next), library) || (vp_object_at(found) == caller && !is_named(caller, library))))
+    const bool in_front = is_before(caller, vp_object_at(&vp_door_table));
+    void *found = !caller ? NULL : in_front ? next : find_in(caller->l_name, symbol);
+    const char *version = found ? version_of(vp_object_at(found)) : "";
+    void *first = *version ? vp_real_dlvsym(RTLD_NEXT, symbol, version) : next;
+    /* Another interposer is behind us: all calls are bound to it, before what the caller depends on. So are they to
+     * what was in the global order as the caller was loaded, if it has the version that the caller asks for. */
+    if (found && next && strncmp(basename(vp_object_at(next)->l_name), library, strlen(library)) != 0)
         found = next;
+    else if (found && first && is_before(vp_object_at(first), caller))
+        found = first;
     if (!found || found == ours)
         found = handed_out ? handed_out : next;
     if (!found)

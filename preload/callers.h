@@ -2,7 +2,7 @@
  *
  * Several copies of libcudart may live in a process, some of them private (RTLD_LOCAL) to those who loaded
  * them, and each keeps its own last error. So a forwarder goes by its return address: to the library that the
- * caller itself depends on. */
+ * caller is bound to. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -13,9 +13,10 @@
 /* The object that holds an address; its name is "" for the program itself. NULL: none. */
 const struct link_map *vp_object_at(const void *address);
 
-/* The definition of `symbol` that the code at `address` would be bound to: in the caller's own dependencies; else
- * `handed_out` (if not NULL); else after us in the global order; else in any loaded object whose file name begins with
- * `library`. NULL if there is none. `ours` is our own definition, which is never the answer. */
+/* The definition of `symbol` that the code at `address` would be bound to: what was in the global order before it, of
+ * the version that it asks for; else in the caller's own dependencies; else `handed_out` (if not NULL); else after us
+ * there; else in any loaded object whose file name begins with `library`. NULL if there is none. `ours` is our own
+ * definition, which is never the answer. */
 void *vp_caller_find(const void *address, const char *symbol, const void *ours, void *handed_out, const char *library);
 
 /* One libcudart. Never freed: the library is kept loaded from then on. */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "callers.h"
 #include "early.h"
+#include "watch/symbols.h"
 
 /* In the order of enum vp_torch_symbol. */
 #define TEXT(symbol) #symbol
@@ -74,12 +75,10 @@ static int match(struct dl_phdr_info *info, size_t size, void *data) {
     return 1;
 }
 
-/* glibc writes the final addresses into most dynamic sections, musl leaves the file's offsets there. */
 static const void *table_of(const struct found *found, ElfW(Sxword) tag) {
     for (const ElfW(Dyn) *entry = found->dynamic; entry->d_tag != DT_NULL; entry++)
         if (entry->d_tag == tag)
-            return (const void *)(entry->d_un.d_ptr < found->base ? found->base + entry->d_un.d_ptr
-                                                                  : entry->d_un.d_ptr);
+            return vp_symbols_table(found->base, entry->d_un.d_ptr);
     return NULL;
 }
 

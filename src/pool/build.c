@@ -67,11 +67,6 @@ static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t 
 /* One that is some part of the request at least (1/LONG_END). */
 enum { LONG_END = 8 };
 
-static bool find_long_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
-                          struct vp_site *site) {
-    return find_end(pool, req, use, site) && site->map - site->begin >= req->size / LONG_END;
-}
-
 /* As much of the request as lies before `map` is there. */
 static void count_there(const struct vp_pool *pool, const struct vp_request *req, struct vp_site *site) {
     const size_t there = site->map - site->begin;
@@ -100,7 +95,9 @@ static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, e
     if (!vp_slack_packs(pool, req) && req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
         const size_t room = doubles(pool, req) ? DOUBLES * req->size : req->size / GROWS_BY;
         site->begin = vp_place_find_smaller(pool, req, use, &site->map).addr;
-        if (site->begin || (vp_slack_roams(pool) && find_long_end(pool, req, use, site)) ||
+        if (site->begin ||
+            (vp_slack_roams(pool) && find_end(pool, req, use, site) &&
+             site->map - site->begin >= req->size / LONG_END) ||
             find_hole(pool, req, vp_round_up(room + vp_pool_room(pool), pool->mem.granularity), site) == 0)
             return 0;
     }

@@ -66,10 +66,6 @@ struct vp_journal_work {
     _Alignas(64) uint8_t deflate[];
 };
 
-static size_t step_of(const struct vp_journal *j) {
-    return j->packed ? PACKED_STEP : PLAIN_STEP;
-}
-
 /* Bytes that are mapped. */
 static size_t window_of(const struct vp_journal *j) {
     return j->packed ? 2 * PACKED_STEP : PLAIN_STEP + PAGE;
@@ -304,7 +300,7 @@ int vp_journal_open(struct vp_journal *j, const char *path) {
 }
 
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n) {
-    size_t step = step_of(j);
+    size_t step = j->packed ? PACKED_STEP : PLAIN_STEP;
     if (!j->packed) {
         append_plain(j, line, n);
     } else {

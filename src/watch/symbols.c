@@ -13,11 +13,6 @@ struct wanted {
     void **out;
 };
 
-/* glibc writes the final addresses into most dynamic sections; the rest has the file's. */
-static const void *table_at(uintptr_t base, ElfW(Addr) value) {
-    return (const void *)(value < base ? base + value : value);
-}
-
 /* DT_GNU_HASH, which all modules of the last fifteen years have, begins with the number of buckets, the first symbol in
  * it, and the size and shift of a Bloom filter; its chains are one array beside the symbols, the lowest bit of an entry
  * marks the end of each. */
@@ -53,9 +48,9 @@ void *vp_symbol_of(const struct dl_phdr_info *module, const char *name) {
             entry = (const void *)(module->dlpi_addr + module->dlpi_phdr[i].p_vaddr);
     for (; entry && entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_SYMTAB || entry->d_tag == DT_STRTAB)
-            tables[entry->d_tag] = table_at(module->dlpi_addr, entry->d_un.d_ptr);
+            tables[entry->d_tag] = vp_symbols_table(module->dlpi_addr, entry->d_un.d_ptr);
         else if (entry->d_tag == DT_GNU_HASH)
-            hash = table_at(module->dlpi_addr, entry->d_un.d_ptr);
+            hash = vp_symbols_table(module->dlpi_addr, entry->d_un.d_ptr);
     }
     const bool has = tables[DT_SYMTAB] && tables[DT_STRTAB] && hash;
     return has ? find(module->dlpi_addr, tables[DT_SYMTAB], tables[DT_STRTAB], hash, name) : NULL;

@@ -1,5 +1,8 @@
 /* liblate.so: a plug-in with functions of CUDA's of its own, as libraries have them that were linked to a static
- * libcudart which shows its functions. A program's libcudart comes before it. */
+ * libcudart which shows its functions. A program's libcudart comes before it.
+ *
+ * libcudart-late.so: what a wheel has renamed, with the version of the program's libcudart, which comes before it, too.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 

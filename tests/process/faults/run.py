@@ -496,7 +496,7 @@ CASES = [
     ("49 a signal's handler that forks within marks and ranges",
      same("forks", "lazy=0", env={"VPOOL_TRACE": "forked.csv", "VPOOL_LOG": "quiet"})),
     ("49 a signal's handler that allocates within a snapshot", same("snaps", "lazy=0", env={"VPOOL_STACKS": "1"})),
-    ("50 a plug-in with functions of CUDA's that the program's overrule", same("overruled")),
+    ("50 plug-ins with functions of CUDA's that the program's overrule", same("overruled")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
