@@ -149,9 +149,11 @@ static VP_LOCKED bool borrow(struct vp_relief *relief, size_t wanted) {
     return vp_borrow_held_back(pool, &held_back) || vp_borrow(pool, wanted, &relief->borrows);
 }
 
-/* The host's memory takes of a device its tables alone. What is kept may be the host's where blocks are spilled. */
-static VP_LOCKED bool host_may_gain(void) {
-    vp_pools_each(pool) if (pool->mem.stats.spilled_bytes || vp_memory_device_free(&pool->mem) < UNKNOWN) return true;
+/* May it be what a pool keeps that a call lacks? Not where each device has that free, and as much as may go into
+ * tables, of which alone the host's memory takes some. What is kept may be the host's where blocks are spilled. */
+static VP_LOCKED bool is_short(size_t wanted) {
+    wanted = UNKNOWN + (wanted == VP_HOST_MEMORY ? 0 : wanted);
+    vp_pools_each(pool) if (pool->mem.stats.spilled_bytes || vp_memory_device_free(&pool->mem) < wanted) return true;
     return false;
 }
 
@@ -162,11 +164,13 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
         *relief = (struct vp_relief){.begin = vp_clock_ns(),
                                      .gifts = relief->gifts ? relief->gifts : gifts,
                                      .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    const bool more_helps = !wanted || is_short(wanted);
     wanted = wanted ? wanted : UNKNOWN;
     /* Other threads may go on freeing: they are not followed for ever. What one had given back for a call of its own
      * since the last try may have been all that was idle, and enough for both. */
-    bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS && (wanted != VP_HOST_MEMORY || host_may_gain()) &&
-                (vp_pressure_trim_all() > 0 || relief->gifts != gifts || wait_pending(relief, wanted));
+    bool more = vp_clock_ns() - relief->begin < VP_PENDING_WAIT_NS &&
+                (relief->gifts != gifts ||
+                 (more_helps && (vp_pressure_trim_all() > 0 || wait_pending(relief, wanted))));
     relief->gifts = gifts;
     /* Once: what others give may be taken by others again. */
     if (!more && !relief->borrows && wanted != VP_HOST_MEMORY)
