@@ -83,20 +83,20 @@
       CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long) \
     X(cuMemRelease, cuMemRelease, FIRST, vp_api_other_released(a), CUmemGenericAllocationHandle) \
     X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, AROUND, \
-      b = (void *)vp_api_mapped_address((CUdeviceptr)b, 0), vp_api_other_retained(*a), CUmemGenericAllocationHandle *, \
+      b = (void *)vp_api_mapped_address((CUdeviceptr)b, 0, false), vp_api_other_retained(*a), CUmemGenericAllocationHandle *, \
       void *) \
-    X(cuMemMap, cuMemMap, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t, size_t, \
+    X(cuMemMap, cuMemMap, FIRST, a = vp_api_mapped_address(a, b, false), CUdeviceptr, size_t, size_t, \
       CUmemGenericAllocationHandle, unsigned long long) \
-    X(cuMemUnmap, cuMemUnmap, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t) \
-    X(cuMemSetAccess, cuMemSetAccess, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t, \
+    X(cuMemUnmap, cuMemUnmap, FIRST, a = vp_api_mapped_address(a, b, false), CUdeviceptr, size_t) \
+    X(cuMemSetAccess, cuMemSetAccess, FIRST, a = vp_api_mapped_address(a, b, false), CUdeviceptr, size_t, \
       const CUmemAccessDesc *, size_t) \
-    X(cuMemAddressFree, cuMemAddressFree, FIRST, a = vp_api_mapped_address(a, b), CUdeviceptr, size_t) \
+    X(cuMemAddressFree, cuMemAddressFree, FIRST, a = vp_api_mapped_address(a, b, false), CUdeviceptr, size_t) \
     X(cuMemExportToShareableHandle, cuMemExportToShareableHandle, THEN, vp_api_tied(VP_TIE_EXPORT), void *, \
       CUmemGenericAllocationHandle, CUmemAllocationHandleType, unsigned long long) \
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, THEN, \
       imported("physical memory imported"), CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType)
 
-/* What is asked about memory: query.c. */
+/* What is asked about memory: query.c. The driver takes whatever is mapped for the host's, too. */
 #define VP_DOORS_QUERY(X) \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2, SERVED, vp_api_mem_info(a, b), size_t *, size_t *) \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, SERVED, asked(vp_api_address_range(a, b, c), &c), CUdeviceptr *, \
@@ -106,8 +106,8 @@
     X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
     X(cuMemGetAccess, cuMemGetAccess, AROUND, c = vp_api_asked_address(c), access_is_ours(a, c), unsigned long long *, \
       const CUmemLocation *, CUdeviceptr) \
-    X(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer_v2, FIRST, b = no_host_memory(b), CUdeviceptr *, void *, unsigned) \
-    X(cuMemHostGetFlags, cuMemHostGetFlags, FIRST, b = no_host_memory(b), unsigned *, void *) \
+    X(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer_v2, FIRST, b = (void *)vp_api_mapped_address((CUdeviceptr)b, 0, false), CUdeviceptr *, void *, unsigned) \
+    X(cuMemHostGetFlags, cuMemHostGetFlags, FIRST, b = (void *)vp_api_mapped_address((CUdeviceptr)b, 0, false), unsigned *, void *) \
     X(cuPointerSetAttribute, cuPointerSetAttribute, SERVED, \
       (vp_bare_pin(c, 0), asked(vp_api_sync_memops(a, b, c), &c)), const void *, CUpointer_attribute, CUdeviceptr) \
     X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, AROUND, \
@@ -121,15 +121,16 @@
     X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, BY_HAND) \
     X(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle_v2, BY_HAND) \
     X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, SERVED, vp_api_ipc_close(a), CUdeviceptr) \
-    X(cuMulticastCreate, cuMulticastCreate, THEN, vp_api_tied(VP_TIE_MULTICAST), CUmemGenericAllocationHandle *, \
+    X(cuMulticastCreate, cuMulticastCreate, THEN, multicast_created(b), CUmemGenericAllocationHandle *, \
       const CUmulticastObjectProp *) \
-    X(cuMulticastBindAddr, cuMulticastBindAddr, AROUND, vp_bare_pin(c, d), vp_api_multicast(c), \
+    X(cuMulticastBindAddr, cuMulticastBindAddr, AROUND, c = vp_api_mapped_address(c, d, unshared), vp_api_multicast(c), \
       CUmemGenericAllocationHandle, size_t, CUdeviceptr, size_t, unsigned long long) \
-    X(cuMulticastBindAddr_v2, cuMulticastBindAddr_v2, AROUND, vp_bare_pin(d, e), vp_api_multicast(d), \
+    X(cuMulticastBindAddr_v2, cuMulticastBindAddr_v2, AROUND, d = vp_api_mapped_address(d, e, unshared), vp_api_multicast(d), \
       CUmemGenericAllocationHandle, CUdevice, size_t, CUdeviceptr, size_t, unsigned long long) \
     X(cuLogicalEndpointCreate, cuLogicalEndpointCreate, THEN, vp_api_tied(VP_TIE_MULTICAST), CUlogicalEndpointId, \
       const CUlogicalEndpointProp *) \
-    X(cuLogicalEndpointBindAddr, cuLogicalEndpointBindAddr, AROUND, vp_bare_pin((CUdeviceptr)d, e), \
+    X(cuLogicalEndpointBindAddr, cuLogicalEndpointBindAddr, AROUND, \
+      d = (void *)vp_api_mapped_address((CUdeviceptr)d, e, true), \
       vp_api_multicast((CUdeviceptr)d), CUlogicalEndpointId, CUdevice, cuuint64_t, void *, cuuint64_t, \
       unsigned long long) \
     X(cuLogicalEndpointImport, cuLogicalEndpointImport, THEN, imported("logical endpoint imported"), \

@@ -13,22 +13,24 @@ static CUresult shared(CUipcMemHandle *out, CUdeviceptr ptr) {
     return res;
 }
 
-/* What the pool has opened it also knows to be closed. */
-static void opened(bool native) {
-    vp_api_shares("memory of another process opened");
-    if (native)
-        vp_api_tied(VP_TIE_IMPORT);
+/* CUDA binds stream-ordered memory that others cannot be shown to objects that they cannot be shown, either. */
+static atomic_bool unshared;
+
+static void multicast_created(const CUmulticastObjectProp *prop) {
+    unshared |= !prop->handleTypes;
+    vp_api_tied(VP_TIE_MULTICAST);
 }
 
 #define OPEN(symbol)                                                                                                   \
     CUresult symbol(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {                                     \
         bool ours = vp_door_enter();                                                                                   \
         CUresult res = ours ? vp_api_ipc_open(ptr, &handle, flags) : VP_NOT_OURS;                                      \
-        bool native = res == VP_NOT_OURS;                                                                              \
-        if (native)                                                                                                    \
-            res = VP_TRIED(ours, VP_HOST_MEMORY, VP_REAL(symbol)(ptr, handle, flags));                                 \
+        /* What the pool has opened it also knows to be closed. */                                                     \
+        if (res == VP_NOT_OURS && !(res = VP_TRIED(ours, VP_HOST_MEMORY, VP_REAL(symbol)(ptr, handle, flags))) &&      \
+            ours)                                                                                                      \
+            vp_api_tied(VP_TIE_IMPORT);                                                                                \
         if (ours && res == CUDA_SUCCESS)                                                                               \
-            opened(native);                                                                                            \
+            vp_api_shares("memory of another process opened");                                                         \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }

@@ -97,8 +97,8 @@ CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdev
 CUdeviceptr vp_api_asked_address(CUdeviceptr ptr);
 /* The address for calls of virtual memory management: that of a range any of which is the pool's becomes one at which
  * nothing ever is. The driver would let the program unmap or close what it did not map itself, also behind what it did;
- * cuMemAlloc's memory it refuses. */
-CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size);
+ * cuMemAlloc's memory it refuses. `ordered`: cuMemAllocAsync's it takes. */
+CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size, bool ordered);
 /* The address of a range that is shown to others: as above where freed memory of the pool is in it, beyond what
  * rounding takes in. */
 CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size);

@@ -78,10 +78,12 @@ CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size) {
     return nobodys && nobodys >= beside ? NOWHERE : ptr;
 }
 
-CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size) {
+CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size, bool ordered) {
+    struct vp_pool *pool;
     if ((!ptr && !size) || !vp_enter())
         return ptr;
-    bool ours = in_a_pool(ptr, size) || vp_import_maps(ptr, size);
+    const struct vp_region *r = ordered ? block_at(ptr, &pool) : NULL;
+    bool ours = (!r || r->sync) && (in_a_pool(ptr, size) || vp_import_maps(ptr, size));
     vp_leave();
     return ours ? NOWHERE : ptr;
 }

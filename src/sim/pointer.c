@@ -265,6 +265,32 @@ SIM_API(SIM_SURE, 11070, cuMemGetHandleForAddressRange,
 
 /* ---- objects of other processes and other interfaces: there is nothing behind them, only the call ---- */
 
+/* Its handle is that of no memory, and tells whether others can be shown it. */
+static const CUmemGenericAllocationHandle MULTICAST = 0x6d63000000;
+
+SIM_API(0, 12010, cuMulticastCreate, (CUmemGenericAllocationHandle * out, const CUmulticastObjectProp *prop),
+        (out, prop)) {
+    if (!out || !prop)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = MULTICAST | (prop->handleTypes != 0);
+    return CUDA_SUCCESS;
+}
+
+/* By its text CUDA binds what cuMemCreate and cudaMallocAsync have made, no more than there is in one piece, and to
+ * what others can be shown only what can be shown, too. Memory of cudaMalloc is refused (1, NCCL's users tell). */
+SIM_API(0, 12010, cuMulticastBindAddr,
+        (CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr at, size_t size, unsigned long long flags),
+        (object, offset, at, size, flags)) {
+    const struct place place = place_of(at);
+    const struct sim_range *range = place.block ? &place.block->range : place.mapping ? &place.mapping->range : NULL;
+    const bool shown = place.mapping && place.mapping->handle->prop.requestedHandleTypes;
+    (void)offset;
+    if ((object | 1) != (MULTICAST | 1) || flags || !range || !size || size > range->end - at ||
+        (place.block && place.block->kind != SIM_BLOCK_POOL) || (object & 1 && !shown))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
 SIM_API(SIM_SURE, 4010, cuIpcGetEventHandle, (CUipcEventHandle * out, CUevent event), (out, event)) {
     if (!out || !event || !sim_handle_get(SIM_EVENT, event))
         return CUDA_ERROR_INVALID_HANDLE;

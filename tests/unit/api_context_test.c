@@ -305,15 +305,30 @@ Test(api, no_range_reaches_the_pools_mappings) {
         low = space->base < low ? space->base : low;
         high = space->base + space->size > high ? space->base + space->size : high;
     }
-    cr_assert_eq(vp_api_mapped_address(low - 65536, 65536), low - 65536);
-    cr_assert_neq(vp_api_mapped_address(low - 65536, 65537), low - 65536);
-    cr_assert_neq(vp_api_mapped_address(low - 65536, high - low + 131072), low - 65536);
-    cr_assert_neq(vp_api_mapped_address(low - 65536, SIZE_MAX), low - 65536);
-    cr_assert_neq(vp_api_mapped_address(block, 0), block);
-    cr_assert_neq(vp_api_mapped_address(high - 1, 65536), high - 1);
-    cr_assert_eq(vp_api_mapped_address(high, 65536), high);
-    cr_assert_neq(vp_api_mapped_address(0, SIZE_MAX), 0);
-    cr_assert_eq(vp_api_mapped_address(0, 0), 0);
+    cr_assert_eq(vp_api_mapped_address(low - 65536, 65536, false), low - 65536);
+    cr_assert_neq(vp_api_mapped_address(low - 65536, 65537, false), low - 65536);
+    cr_assert_neq(vp_api_mapped_address(low - 65536, high - low + 131072, false), low - 65536);
+    cr_assert_neq(vp_api_mapped_address(low - 65536, SIZE_MAX, false), low - 65536);
+    cr_assert_neq(vp_api_mapped_address(block, 0, false), block);
+    cr_assert_neq(vp_api_mapped_address(high - 1, 65536, false), high - 1);
+    cr_assert_eq(vp_api_mapped_address(high, 65536, false), high);
+    cr_assert_neq(vp_api_mapped_address(0, SIZE_MAX, false), 0);
+    cr_assert_eq(vp_api_mapped_address(0, 0, false), 0);
     cu_ok(door_free(block));
+    door_close();
+}
+
+/* Nor is the pool's memory bound to what several devices write at once, but for what CUDA would bind. */
+Test(api, only_memory_in_a_streams_order_is_bound) {
+    door_open("capacity=64M,granularity=64K");
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr plain = door_malloc(1 << 20), ordered = door_take(1 << 20, s);
+    cr_assert_neq(vp_api_mapped_address(plain, 65536, true), plain);
+    cr_assert_eq(vp_api_mapped_address(ordered, 65536, true), ordered);
+    cr_assert_neq(vp_api_mapped_address(ordered, 65536, false), ordered);
+    cu_ok(door_free(plain));
+    cu_ok(door_free_async(ordered, s));
+    cr_assert_neq(vp_api_mapped_address(plain, 65536, true), plain);
+    cr_assert_neq(vp_api_mapped_address(ordered, 65536, true), ordered);
     door_close();
 }

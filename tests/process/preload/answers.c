@@ -1,6 +1,7 @@
 /* Guests whose calls fail, or ask what few do: what they are told, and what is written where they asked. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include "guest.h"
 
@@ -110,5 +111,38 @@ static void captures_live_on_beside_what_is_refused(void) {
     }
 }
 
+/* NCCL binds whatever is sent, as one rank of several, and those who succeed wait for those who have failed. */
+static void binds_to_multicast_objects_what_cuda_would(void) {
+    const CUmulticastObjectProp props[] = {
+        {.numDevices = 1, .size = 8 * MIB, .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR},
+        {.numDevices = 1, .size = 8 * MIB}};
+    const CUmemAllocationProp made = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                      .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+    void *cuda = dlopen("libcuda.so.1", RTLD_LAZY);
+    __typeof__(&cuMulticastCreate) create = dlsym(cuda, "cuMulticastCreate"); /* 12.0 has none */
+    __typeof__(&cuMulticastBindAddr) bind = dlsym(cuda, "cuMulticastBindAddr");
+    CUmemGenericAllocationHandle object, chunk;
+    CUdeviceptr plain, ordered, freed, own;
+
+    start();
+    CHECK_OK(cuMemAlloc(&plain, 8 * MIB));
+    CHECK_OK(cuMemAllocAsync(&ordered, 8 * MIB, NULL));
+    CHECK_OK(cuMemAlloc(&freed, 8 * MIB));
+    CHECK_OK(cuMemFree(freed));
+    CHECK_OK(cuMemCreate(&chunk, 2 * MIB, &made, 0));
+    CHECK_OK(cuMemAddressReserve(&own, 2 * MIB, 0, 0, 0));
+    CHECK_OK(cuMemMap(own, 2 * MIB, 0, chunk, 0));
+    for (int i = 0; create && i < 2; i++) {
+        CHECK_OK(create(&object, &props[i]));
+        SHOW(bind(object, 0, plain, 2 * MIB, 0));
+        SHOW(bind(object, 0, plain + 2 * MIB, 2 * MIB, 0));
+        SHOW(bind(object, 0, ordered, 2 * MIB, 0));
+        SHOW(bind(object, 0, freed, 2 * MIB, 0));
+        SHOW(bind(object, 0, own, 2 * MIB, 0));
+    }
+}
+
 GUEST_MAIN(GUEST(what_fails_leaves_no_address), GUEST(questions_without_a_context),
-           GUEST(what_cannot_be_set_is_told_of), GUEST(captures_live_on_beside_what_is_refused))
+           GUEST(what_cannot_be_set_is_told_of), GUEST(captures_live_on_beside_what_is_refused),
+           GUEST(binds_to_multicast_objects_what_cuda_would))
