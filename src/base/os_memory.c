@@ -4,14 +4,18 @@
 
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Libraries write into libc's own to be told of memory that goes, as libfabric does, and take locks in it under which
+ * they ask CUDA. Ours is none of theirs, and goes while a lock is held for which they wait then. */
+int munmap(void *mem, size_t bytes) {
+    return (int)syscall(SYS_munmap, mem, bytes);
+}
 
 static void *map_with(size_t bytes, int flags) {
     void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     return mem == MAP_FAILED ? NULL : mem;
-}
-
-static void *map(size_t bytes) {
-    return map_with(bytes, 0);
 }
 
 void *vp_os_take_sparse(size_t bytes) {
@@ -20,10 +24,10 @@ void *vp_os_take_sparse(size_t bytes) {
 
 void *vp_os_take(size_t bytes) {
     if (bytes < VP_HUGE || bytes % VP_HUGE)
-        return map(bytes);
-    char *mem = map(bytes + VP_HUGE);
+        return map_with(bytes, 0);
+    char *mem = map_with(bytes + VP_HUGE, 0);
     if (!mem)
-        return map(bytes);
+        return map_with(bytes, 0);
     size_t before = -(uintptr_t)mem % VP_HUGE;
     if (before)
         munmap(mem, before);

@@ -497,6 +497,7 @@ CASES = [
      same("forks", "lazy=0", env={"VPOOL_TRACE": "forked.csv", "VPOOL_LOG": "quiet"})),
     ("49 a signal's handler that allocates within a snapshot", same("snaps", "lazy=0", env={"VPOOL_STACKS": "1"})),
     ("50 plug-ins with functions of CUDA's that the program's overrule", same("overruled")),
+    ("51 a library that is told of memory that goes, and asks under the same lock", same("unmaps")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
