@@ -175,9 +175,10 @@ void vp_adopt_changed(void) {
         libc.unsetenv(settings[TORCH].variable);
 }
 
+static atomic_bool read;
+
 void vp_adopt_read(void) {
-    static atomic_flag done = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&done) && vp_adopt_async && libc.getenv(settings[TORCH].alias))
+    if (!atomic_exchange(&read, true) && vp_adopt_async && libc.getenv(settings[TORCH].alias))
         vp_adopt_changed();
 }
 
@@ -192,9 +193,12 @@ void vp_adopt_report(void) {
 
 void vp_adopt_refused(const char *text) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (vp_adopt_async && strstr(text, "MallocAsync") &&
-        (strstr(text, "not yet support") || strstr(text, "meaningful") || strstr(text, "ptr_info")) &&
-        !atomic_flag_test_and_set(&said))
-        vp_log(VP_LOG_WARN, "PyTorch refuses this with backend:cudaMallocAsync, which the library has set. Under "
-                            "VPOOL_ADOPT=bare PyTorch keeps its own allocator, with all that it can (docs/pytorch.md)");
+    bool refused = !text && read;
+    if (text && strstr(text, "MallocAsync"))
+        refused = strstr(text, "not yet support") || strstr(text, "meaningful") || strstr(text, "ptr_info");
+    if (vp_adopt_async && refused && !atomic_flag_test_and_set(&said))
+        vp_log(VP_LOG_WARN,
+               "%s with backend:cudaMallocAsync, which the library has set. Under VPOOL_ADOPT=bare PyTorch keeps its "
+               "own allocator, with all that it can (docs/pytorch.md)",
+               text ? "PyTorch refuses this" : "No other process is shown PyTorch's memory (cuIpcGetMemHandle)");
 }

@@ -30,6 +30,6 @@ void vp_adopt_changed(void);
  * that uses CUDA, once. */
 void vp_adopt_report(void);
 
-/* PyTorch fails with that text. What its other backend refuses, where that was not the user's choice, is worth a line,
- * once. */
+/* PyTorch fails with that text; NULL: CUDA shows memory of streams to nobody else. What its other backend cannot, where
+ * that was not the user's choice, is worth a line, once. */
 void vp_adopt_refused(const char *text);

@@ -1,6 +1,7 @@
 /* Doors of the driver: what other processes share. Whoever opens memory of another process may have to wait for it from
  * now on. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "adopt.h"
 #include "make.h"
 #include "process/bare.h"
 
@@ -8,6 +9,8 @@
 static CUresult shared(CUipcMemHandle *out, CUdeviceptr ptr) {
     CUresult res = vp_bare_pin(ptr, 0);
     res = res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_api_ipc_get(out, ptr);
+    if (res == CUDA_ERROR_INVALID_VALUE)
+        vp_adopt_refused(NULL);
     if (res == VP_NOT_OURS && !(res = VP_REAL(cuIpcGetMemHandle)(out, ptr)))
         vp_api_tied(VP_TIE_EXPORT);
     return res;

@@ -1,6 +1,7 @@
-/* A library is told of memory that goes, and asks CUDA about other memory under the lock that it takes for that. libfabric
- * writes its own function into the beginning of munmap(), and asks whether a registered buffer is still the same under its
- * lock of registrations. Whoever calls munmap() with a lock in hand for which the question waits, waits for ever. */
+/* A library is told of memory that goes, and asks CUDA about other memory under the lock that it takes for that.
+ * libfabric writes its own function into the beginning of munmap(), and asks whether a registered buffer is still the
+ * same under its lock of registrations. Whoever calls munmap() with a lock in hand for which the question waits, waits
+ * for ever. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 

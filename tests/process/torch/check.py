@@ -88,7 +88,7 @@ def the_choice_falls_where_it_is_linked():
 
 def what_the_other_backend_refuses_has_a_word():
     """Once, and where the library has set it."""
-    for case in "features_are_refused", "a_feature_is_refused", "foreign_memory_is_refused":
+    for case in "features_are_refused", "a_feature_is_refused", "foreign_memory_is_refused", "memory_is_shown_to_nobody":
         for choice in "auto", "async":
             said = guest(case, VPOOL_ADOPT=choice)
             assert said.count("VPOOL_ADOPT=bare") == 1 and "docs/pytorch.md" in said, (case, choice, said)

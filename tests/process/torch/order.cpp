@@ -426,6 +426,16 @@ static void foreign_memory_is_refused() {
     CHECK(refusal([] { c10::detail::torchInternalAssertFail("f", "file", 1, found, std::string("not found")); }) != "");
 }
 
+/* MPI and the like ask CUDA, not PyTorch. */
+static void memory_is_shown_to_nobody() {
+    void *block = nullptr;
+    cudaIpcMemHandle_t handle;
+    CHECK_OK(cudaMallocAsync(&block, 3 * MIB, nullptr));
+    CHECK(cudaIpcGetMemHandle(&handle, block) == cudaErrorInvalidValue);
+    CHECK(cudaIpcGetMemHandle(&handle, block) == cudaErrorInvalidValue);
+    CHECK_OK(cudaFreeAsync(block, nullptr));
+}
+
 static void other_failures_are_let_be() {
     CHECK(refusal([] { c10::detail::torchInternalAssertFail("f", "file", 1, "size INTERNAL ASSERT FAILED", ""); }) != "");
     CHECK(refusal([] { c10::detail::torchCheckFail("f", "file", 1, "it does not yet support that"); }) != "");
@@ -563,6 +573,7 @@ const Case order_cases[] = {
     CASE(features_are_refused),
     CASE(a_feature_is_refused),
     CASE(foreign_memory_is_refused),
+    CASE(memory_is_shown_to_nobody),
     CASE(other_failures_are_let_be),
     CASE(restored_pools_are_told),
     CASE(an_address_is_asked_for),
