@@ -262,6 +262,7 @@
     X(cuCtxWaitEvent, cuCtxWaitEvent, THEN, vp_awaited++, CUcontext, CUevent) \
     X(cuGreenCtxWaitEvent, cuGreenCtxWaitEvent, THEN, vp_awaited++, CUgreenCtx, CUevent) \
     X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \
+    X(cuCtxSetFlags, cuCtxSetFlags, FIRST, a |= vp_sync_flag, unsigned int) \
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, TRIED_THEN, res = peer_enabled(a), CUcontext, unsigned int) \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)
 

@@ -157,10 +157,6 @@ static struct vp_chunk *joinable(const struct vp_memory *mem, const struct vp_re
     return whole && m->chunk->released && !m->chunk->exported ? m->chunk : NULL;
 }
 
-static bool alike(const struct vp_chunk *a, const struct vp_chunk *b) {
-    return a->stream == b->stream && a->planned == b->planned && a->touched == b->touched;
-}
-
 /* A chunk takes the place of those behind it, up to `end`. None of them has a handle, so that nothing can fail. */
 static void unite(struct vp_memory *mem, struct vp_chunk *chunk, CUdeviceptr end) {
     const size_t before = chunk->size;
@@ -181,7 +177,8 @@ static void unite_under(struct vp_memory *mem, const struct vp_region *block, si
         const struct vp_mapping *m = vp_mapping_at(mem, at);
         struct vp_chunk *first = joinable(mem, block, at), *next;
         end = m->addr + m->chunk->size;
-        while (first && (next = joinable(mem, block, end)) && alike(first, next) && end - at + next->size <= largest)
+        while (first && (next = joinable(mem, block, end)) && first->stream == next->stream &&
+               first->planned == next->planned && first->touched == next->touched && end - at + next->size <= largest)
             end += next->size;
         if (first && end > vp_chunk_end(first))
             unite(mem, first, end);

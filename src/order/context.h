@@ -39,6 +39,7 @@ struct vp_context {
     struct vp_list link;       /* vp_timelines.contexts */
     bool primary;              /* the device's primary context */
     unsigned retains;          /* of a primary context: those that the doors saw, less the releases */
+    bool synced;               /* CU_CTX_SYNC_MEMOPS was set, and stays */
     bool gone;                 /* destroyed: all its work is over, its handles are dead */
     atomic_bool ending;        /* being destroyed: its handles are not to be used any more, its work may still run */
     unsigned waiters;          /* threads that ask one of its events outside the lock; they look at `ending` */

@@ -47,7 +47,7 @@ void vp_api_context_created(CUcontext handle, bool primary) {
     if (ctx) {
         ctx->primary |= primary;
         ctx->retains += primary;
-        if (vp_state.synced)
+        if (vp_sync_flag)
             vp_sync_memops(ctx);
     }
     vp_leave();

@@ -92,6 +92,8 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
 /* cuPointerSetAttribute of SYNC_MEMOPS: calls on the block that are to be over when they return are. Of mapped memory
  * the driver does not know that, but of contexts it does (from 12.1 on): there all such calls wait, on any memory. */
 CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdeviceptr ptr);
+/* CU_CTX_SYNC_MEMOPS, once some block has that: contexts keep it, whatever flags the program gives them. */
+extern atomic_uint vp_sync_flag;
 /* The address to ask the driver about, where those do not answer: one of the pool's at which nothing is live becomes
  * one at which nothing ever is. The driver knows chunks there, and would take freed memory for live. */
 CUdeviceptr vp_api_asked_address(CUdeviceptr ptr);

@@ -207,14 +207,19 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     return res;
 }
 
-bool vp_sync_memops(const struct vp_context *ctx) {
+atomic_uint vp_sync_flag;
+
+/* Once: the driver waits with it for a thread that launches, and that one may wait for who sets it. */
+bool vp_sync_memops(struct vp_context *ctx) {
     const struct vp_driver *drv = &vp_state.drv;
     unsigned flags;
+    if (ctx->synced)
+        return true;
     const struct vp_entered entered = vp_context_enter(drv, ctx->handle);
     const bool done = !entered.refused && drv->cuCtxGetFlags && drv->cuCtxSetFlags && !drv->cuCtxGetFlags(&flags) &&
                       !drv->cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
     vp_context_leave(drv, entered);
-    return done;
+    return ctx->synced = done;
 }
 
 bool vp_api_owns(CUdeviceptr ptr) {
@@ -241,7 +246,7 @@ CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdev
             done |= !ctx->gone && !ctx->ending && !ctx->sick && vp_sync_memops(ctx);
     if (done && r)
         r->synced = *(const char *)on;
-    vp_state.synced |= done;
+    vp_sync_flag |= done ? CU_CTX_SYNC_MEMOPS : 0;
     vp_leave();
     /* Whoever sets it is about to show the memory to a network. */
     if (done && is_new)

@@ -98,7 +98,6 @@ struct vp_state {
     atomic_bool ranks;                 /* an NCCL communicator of several ranks was made */
     bool rdma;                         /* other devices may want to reach the GPUs' memory */
     bool ranked;                       /* one of several processes that were started together, as by MPI */
-    bool synced VP_GUARDED;            /* some block has SYNC_MEMOPS: all contexts have */
     uint64_t registered VP_GUARDED;    /* devices memory of which was registered with others, one bit each */
     uint64_t multicast VP_GUARDED;     /* or bound to a multicast object */
     CUdeviceptr latest VP_GUARDED;     /* that cudaMalloc handed out */
@@ -192,7 +191,7 @@ uint64_t vp_peers_of(CUdevice dev) VP_LOCKED;
 /* The names of enum vp_passed. */
 extern const char *const vp_passed_names[VP_PASSED_COUNT];
 /* Has the driver let such calls wait in a context? See vp_api_sync_memops(). */
-bool vp_sync_memops(const struct vp_context *ctx) VP_LOCKED;
+bool vp_sync_memops(struct vp_context *ctx) VP_LOCKED;
 
 static inline void vp_record(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {
     if (atomic_load_explicit(&vp_state.recording, memory_order_relaxed))

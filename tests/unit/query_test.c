@@ -252,6 +252,25 @@ Test(query, calls_on_a_block_are_over_when_they_return_where_that_is_set) {
     door_close();
 }
 
+/* The driver's lock of a context is a launch's for as long as that waits for room in its queue, and what it waits for
+ * may wait for who registers a buffer (UCX #11705). */
+Test(query, a_context_is_told_once_to_be_over_when_calls_return) {
+    const unsigned on = 1, off = 0;
+    CUdeviceptr ptr[3];
+    door_open(SIM);
+    for (int i = 0; i < 3; i++) {
+        ptr[i] = i < 2 ? door_malloc(MiB) : door_take(MiB, 0);
+        cu_ok(sync_memops(&on, ptr[i]));
+        cr_assert_eq(vp_sim_calls("cuCtxSetFlags"), 1);
+    }
+    cu_ok(sync_memops(&off, ptr[0]));
+    cu_ok(sync_memops(&on, ptr[0]));
+    cr_assert_eq(vp_sim_calls("cuCtxSetFlags"), 1);
+    for (int i = 0; i < 3; i++)
+        cu_ok(door_free(ptr[i]));
+    door_close();
+}
+
 /* Open MPI asks for the handle before each message: what streams have freed last is still at hand then. */
 Test(query, a_block_that_is_shown_again_leaves_the_caches_alone) {
     CUipcMemHandle handle, again;

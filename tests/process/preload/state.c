@@ -480,10 +480,30 @@ static void primary_contexts_are_reset(void) {
     check_served();
 }
 
+/* Of a context that waits for calls on a block, as those of all memory then. */
+static void flags_leave_sync_memops(void) {
+    CUresult (*set_flags)(unsigned) = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuCtxSetFlags");
+    const unsigned on = 1;
+    unsigned flags = 0;
+    CUdeviceptr ptr;
+
+    CHECK_OK(cuInit(0));
+    context = retain(0);
+    CHECK_OK(cuCtxSetCurrent(context));
+    CHECK_OK(set_flags(CU_CTX_SCHED_YIELD));
+    CHECK_OK(cuCtxGetFlags(&flags));
+    CHECK(flags == CU_CTX_SCHED_YIELD);
+    CHECK_OK(cuMemAlloc(&ptr, MIB));
+    CHECK_OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ptr));
+    CHECK_OK(set_flags(CU_CTX_SCHED_SPIN));
+    CHECK_OK(cuCtxGetFlags(&flags));
+    CHECK(flags == (CU_CTX_SCHED_SPIN | CU_CTX_SYNC_MEMOPS));
+}
+
 GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
            GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(nodes_get_idle_memory),
            GUEST(what_graphs_have_left_is_had), GUEST(launches_get_idle_memory), GUEST(contexts_come_and_go),
            GUEST(green_contexts_come_and_go), GUEST(green_contexts_run_work_without_streams),
            GUEST(primary_contexts_are_reset), GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory),
            GUEST(enabling_a_peer_may_fail), GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
-           GUEST(ranks_that_wait_for_each_other))
+           GUEST(ranks_that_wait_for_each_other), GUEST(flags_leave_sync_memops))
