@@ -124,6 +124,9 @@ static bool described(void *data, CUpointer_attribute attribute, CUdeviceptr bas
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: *(int *)data = 0; return true;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        *(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *)data = (CUDA_POINTER_ATTRIBUTE_P2P_TOKENS){0};
+        return true;
     /* Nothing but cuIpcGetMemHandle exports a block: its handles are the pool's. */
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: *(unsigned long long *)data = CU_MEM_HANDLE_TYPE_NONE; return true;
     default: return false;
@@ -146,9 +149,6 @@ static VP_LOCKED CUresult unknown_attribute(void *data, CUpointer_attribute attr
         if (vp_context_known(&vp_state.drv, NULL))
             return VP_NOT_OURS; /* the driver names the error */
         *(CUdeviceptr *)data = ptr;
-        break;
-    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
-        *(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *)data = (CUDA_POINTER_ATTRIBUTE_P2P_TOKENS){0};
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: *(int *)data = pool->mem.device; break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = 0; break;

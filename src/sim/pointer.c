@@ -42,7 +42,8 @@ static CUresult extent_attribute(void *data, CUpointer_attribute which, const st
         break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         memset(data, 0, 8);
-        return is_host(place) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+        /* What is mapped has none, by what GDRCopy's tests say. */
+        return is_host(place) || mapping ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;

@@ -25,6 +25,7 @@ static const struct {
     {"CONTEXT", CU_POINTER_ATTRIBUTE_CONTEXT},
     {"MEMORY_TYPE", CU_POINTER_ATTRIBUTE_MEMORY_TYPE},
     {"HOST_POINTER", CU_POINTER_ATTRIBUTE_HOST_POINTER},
+    {"P2P_TOKENS", CU_POINTER_ATTRIBUTE_P2P_TOKENS},
     {"IS_MANAGED", CU_POINTER_ATTRIBUTE_IS_MANAGED},
     {"MAPPED", CU_POINTER_ATTRIBUTE_MAPPED},
     {"DEVICE_ORDINAL", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL},
@@ -40,11 +41,12 @@ static const struct {
 
 static void same_answers_but(CUpointer_attribute but, CUdeviceptr ours, CUdeviceptr native) {
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
-        uint64_t a = 0, b = 0;
-        CUresult ra = ask(&a, attributes[i].which, ours + 5);
-        CUresult rb = cuPointerGetAttribute(&b, attributes[i].which, native + 5);
+        uint64_t a[2] = {0}, b[2] = {0};
+        CUresult ra = ask(a, attributes[i].which, ours + 5);
+        CUresult rb = cuPointerGetAttribute(b, attributes[i].which, native + 5);
         if (attributes[i].which != but)
-            cr_expect(ra == rb && a == b, "%s: %d, %#lx; natively %d, %#lx", attributes[i].name, ra, a, rb, b);
+            cr_expect(ra == rb && a[0] == b[0], "%s: %d, %#lx; natively %d, %#lx", attributes[i].name, ra, a[0], rb,
+                      b[0]);
     }
 }
 
