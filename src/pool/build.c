@@ -127,11 +127,6 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 
 /* ---- build ---- */
 
-/* Is there something free that fits, but is not ready yet? */
-static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
-    return vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
-}
-
 static size_t fresh_handle(const struct vp_pool *pool, const struct vp_harvest *h, size_t fresh) {
     size_t size = vp_fresh_handle(pool, h->req, fresh);
     while (h->few && fresh / size > VP_FRESH_FEW)
@@ -183,7 +178,9 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
                            .exact = req->alone || site.exact || vp_tight(pool, req)};
     if (!vp_harvest_room(pool, &h, want))
         return -ENOMEM;
-    const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
+    /* Is there something free that fits, but is not ready yet? */
+    const bool lags = want && vp_throttle_room(pool, req, want) &&
+                      (vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region);
     if (lags && vp_throttle_lag_due(pool, req, want))
         return -EAGAIN;
     const bool created = lags || (want && (vp_slack_room(pool, req, want) || vp_ahead_keeps_places(pool, req, want)));

@@ -32,26 +32,31 @@ static VP_RELEASES(opening) void end_opening(int cancel) {
 static struct vp_slab import_slab = VP_SLAB(struct vp_import);
 static uint64_t opened;
 
+/* What is mapped, by where it ends: libraries that keep what they have opened have thousands. */
+static RB_HEAD(vp_imports, vp_import) by_end;
+
+static int compare(const struct vp_import *a, const struct vp_import *b) {
+    const CUdeviceptr x = a->base + a->bytes, y = b->base + b->bytes;
+    return (x > y) - (x < y);
+}
+RB_GENERATE_STATIC(vp_imports, vp_import, by_end, compare)
+
 /* ---- look-ups, with the library's lock held ---- */
 
+/* The first one that ends behind the address, or NULL. */
+static VP_LOCKED struct vp_import *ends_behind(CUdeviceptr ptr) {
+    struct vp_import wanted = {.base = ptr, .bytes = 1};
+    return RB_NFIND(vp_imports, &by_end, &wanted);
+}
+
 const struct vp_import *vp_import_at(CUdeviceptr ptr) {
-    const struct vp_import *import;
-    if (!opened)
-        return NULL;
-    vp_list_each(import, &vp_state.imports, link)
-        if (ptr - import->ptr < import->asked && import->references)
-            return import;
-    return NULL;
+    const struct vp_import *import = ends_behind(ptr);
+    return import && ptr - import->ptr < import->asked && import->references ? import : NULL;
 }
 
 bool vp_import_maps(CUdeviceptr ptr, size_t size) {
-    const struct vp_import *import;
-    if (!opened)
-        return false;
-    vp_list_each(import, &vp_state.imports, link)
-        if (vp_ranges_meet(ptr, size, import->base, import->bytes))
-            return true;
-    return false;
+    const struct vp_import *import = ends_behind(ptr);
+    return import && vp_ranges_meet(ptr, size, import->base, import->bytes);
 }
 
 static bool is_of(const struct vp_import *import, const struct vp_context *ctx) {
@@ -225,6 +230,7 @@ static VP_LOCKED CUresult take_away(struct vp_import *import) {
         vp_list_append(&vp_state.imports, &import->link);
         return res;
     }
+    RB_REMOVE(vp_imports, &by_end, import);
     vp_step_out();
     unmap(import, import->bytes);
     vp_step_in();
@@ -300,6 +306,7 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
         grant(import, vp_peers_of(import->device)); /* as they are by now */
         import->number = ++opened;
         vp_list_append(&vp_state.imports, &import->link);
+        RB_INSERT(vp_imports, &by_end, import);
         *out = import->ptr;
     }
     vp_leave();
@@ -354,6 +361,7 @@ void vp_imports_drop_context(const struct vp_context *ctx) {
     vp_list_each_safe(import, next, &vp_state.imports, link)
         if (is_of(import, ctx)) {
             vp_list_remove(&import->link);
+            RB_REMOVE(vp_imports, &by_end, import);
             unmap(import, import->bytes);
             vp_slab_free(&import_slab, import);
         }

@@ -55,6 +55,7 @@ struct vp_import {
     uint64_t always;     /* those of them that may whatever becomes of peers */
     uint64_t refused;    /* those that it cannot be opened to for copies */
     struct vp_list link; /* vp_state.imports */
+    RB_ENTRY(vp_import) by_end;
 };
 
 /* ---- ipc.c; those that need no lock ---- */

@@ -574,4 +574,5 @@ GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(ticks_
            GUEST(ends_with_its_context), GUEST(each_context_opens_for_itself), GUEST(follows_peers_while_it_opens),
            GUEST(captures_may_begin_while_it_is_closed), GUEST(a_close_waits_for_graphs),
            GUEST(a_close_leaves_captures_alone), GUEST(closes_nothing_of_the_programs),
-           GUEST(leaves_nobody_who_is_answered_to_children), GUEST(rests_while_nobody_may_be_accepted))
+           GUEST(leaves_nobody_who_is_answered_to_children), GUEST(rests_while_nobody_may_be_accepted),
+           GUEST(finds_its_way_among_many))

@@ -92,3 +92,4 @@ void keeps_large_blocks_apart_after_one_was_shown(void);
 void closes_nothing_of_the_programs(void);
 void leaves_nobody_who_is_answered_to_children(void);
 void rests_while_nobody_may_be_accepted(void);
+void finds_its_way_among_many(void);
