@@ -103,6 +103,13 @@ static void file_by_base(struct vp_memory *mem, struct vp_space *s) {
     mem->by_base[at] = s;
 }
 
+_Atomic CUdeviceptr vp_spaces_low = UINT64_MAX, vp_spaces_high;
+
+void vp_spaces_widen(CUdeviceptr base, size_t size) {
+    vp_spaces_low = vp_lesser(vp_spaces_low, base);
+    vp_spaces_high = base + size > vp_spaces_high ? base + size : vp_spaces_high;
+}
+
 int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size) {
     int err = vp_slab_reserve(&mem->region_slab, 2);
     if (!err)
@@ -126,6 +133,7 @@ int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr ba
     vp_list_init(&s->regions);
     vp_list_append(&mem->spaces, &s->link);
     file_by_base(mem, s);
+    vp_spaces_widen(base, size);
     mem->space_bytes += size;
     struct vp_region *r = vp_slab_alloc(&mem->region_slab);
     r->addr = base;

@@ -37,6 +37,12 @@ int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr ba
 /* Forgets every space. */
 void vp_spaces_free(struct vp_memory *mem);
 struct vp_space *vp_space_of(const struct vp_memory *mem, CUdeviceptr addr);
+/* Did no space of any memory, nor what was told of so, ever have that address? Known without a lock. */
+extern _Atomic CUdeviceptr vp_spaces_low, vp_spaces_high;
+static inline bool vp_spaces_miss(CUdeviceptr addr) {
+    return addr < vp_spaces_low || addr >= vp_spaces_high;
+}
+void vp_spaces_widen(CUdeviceptr base, size_t size);
 static inline struct vp_granule *vp_space_granule(const struct vp_memory *mem, const struct vp_space *space,
                                                   CUdeviceptr addr) {
     return &space->granules[(addr - space->base) >> mem->granularity_shift];

@@ -307,6 +307,7 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
         import->number = ++opened;
         vp_list_append(&vp_state.imports, &import->link);
         RB_INSERT(vp_imports, &by_end, import);
+        vp_spaces_widen(import->base, import->bytes);
         *out = import->ptr;
     }
     vp_leave();

@@ -55,7 +55,7 @@ static VP_LOCKED bool in_a_pool(CUdeviceptr ptr, size_t size) {
 
 CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
     struct vp_pool *pool;
-    if (!ptr || !vp_enter())
+    if (vp_spaces_miss(ptr) || !vp_enter())
         return ptr;
     bool freed = in_a_pool(ptr, 0) && !block_at(ptr, &pool) && !vp_import_at(ptr);
     vp_leave();
@@ -80,7 +80,7 @@ CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size) {
 
 CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size, bool ordered) {
     struct vp_pool *pool;
-    if ((!ptr && !size) || !vp_enter())
+    if ((!size && vp_spaces_miss(ptr)) || !vp_enter())
         return ptr;
     const struct vp_region *r = ordered ? block_at(ptr, &pool) : NULL;
     bool ours = (!r || r->sync) && (in_a_pool(ptr, size) || vp_import_maps(ptr, size));
@@ -96,7 +96,7 @@ static VP_LOCKED bool out_of_sight(const struct vp_pool *pool, const struct vp_r
 
 CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
     struct vp_pool *pool;
-    if ((!base && !size) || !vp_enter())
+    if ((!base && !size) || vp_spaces_miss(ptr) || !vp_enter())
         return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
@@ -185,7 +185,7 @@ static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute,
 
 CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct vp_pool *pool;
-    if (!data || !vp_enter())
+    if (!data || vp_spaces_miss(ptr) || !vp_enter())
         return VP_NOT_OURS;
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
@@ -224,7 +224,7 @@ bool vp_sync_memops(struct vp_context *ctx) {
 
 bool vp_api_owns(CUdeviceptr ptr) {
     struct vp_pool *pool;
-    if (!vp_enter())
+    if (vp_spaces_miss(ptr) || !vp_enter())
         return false;
     bool owns = vp_state_find_inside(ptr, &pool) || vp_import_at(ptr);
     vp_leave();

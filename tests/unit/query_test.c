@@ -7,6 +7,7 @@
 #include "process/bare.h"
 #include "process/state.h"
 
+#include <pthread.h>
 #include <unistd.h>
 #include <vpool.h>
 
@@ -294,6 +295,34 @@ Test(query, calls_cannot_be_made_to_wait_on_old_drivers) {
     door_open("capacity=64M,granularity=64K,lazy=0,driver=12000");
     CUdeviceptr ours = door_malloc(3 * MiB);
     cr_assert_eq(sync_memops(&on, ours), CUDA_ERROR_NOT_SUPPORTED);
+    cu_ok(door_free(ours));
+    door_close();
+}
+
+static void *asks_about_the_hosts(void *ptr) {
+    unsigned type;
+    CUdeviceptr base;
+    size_t size;
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)ptr;
+    cr_assert_eq(vp_api_pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at), VP_NOT_OURS);
+    cr_assert_eq(vp_api_address_range(&base, &size, at), VP_NOT_OURS);
+    cr_assert_eq(vp_api_asked_address(at), at);
+    cr_assert_eq(vp_api_mapped_address(at, 0, false), at);
+    cr_assert(!vp_api_owns(at));
+    return NULL;
+}
+
+/* MPI and PyTorch ask about the host's memory, too, time and again. */
+Test(query, memory_of_the_host_waits_for_nobody, .timeout = 20) {
+    pthread_t thread;
+    int here;
+    door_open(SIM);
+    CUdeviceptr ours = door_malloc(MiB);
+    cr_assert(vp_enter());
+    cr_assert(!pthread_create(&thread, NULL, asks_about_the_hosts, &here));
+    cr_assert(!pthread_join(thread, NULL));
+    vp_leave();
+    cr_assert(vp_api_owns(ours));
     cu_ok(door_free(ours));
     door_close();
 }
