@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* ---- arrays ---- */
 
@@ -18,7 +20,8 @@ static void *add(struct vp_snap_array *array, size_t size) {
     size_t used = array->count * size;
     if (!array->failed && used + size > array->bytes) {
         size_t more = array->bytes ? 2 * array->bytes : 65536;
-        void *items = array->items ? mremap(array->items, array->bytes, more, MREMAP_MAYMOVE)
+        void *items = array->items ? (void *)syscall(SYS_mremap, array->items, array->bytes, more,
+                                                     MREMAP_MAYMOVE) /* as munmap() */
                                    : mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         array->failed = items == MAP_FAILED;
         if (!array->failed) {

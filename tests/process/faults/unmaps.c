@@ -5,12 +5,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
+#include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-enum { SIZES = 20, PATIENCE = 20 };
+enum { SIZES = 20, BLOCKS = 3000, PATIENCE = 20 };
 
 static pthread_mutex_t registrations = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool hooked, done;
@@ -23,12 +25,21 @@ static bool is_told(const void *caller) {
     return hooked && dladdr(caller, &info) && strstr(info.dli_fname, "libvpool");
 }
 
-__attribute__((visibility("default"))) int munmap(void *at, size_t size) {
-    if (is_told(__builtin_return_address(0))) {
+static void forget(const void *caller) {
+    if (is_told(caller)) {
         pthread_mutex_lock(&registrations);
         pthread_mutex_unlock(&registrations);
     }
+}
+
+__attribute__((visibility("default"))) int munmap(void *at, size_t size) {
+    forget(__builtin_return_address(0));
     return (int)syscall(SYS_munmap, at, size);
+}
+
+__attribute__((visibility("default"))) void *mremap(void *at, size_t size, size_t to, int flags, ...) {
+    forget(__builtin_return_address(0));
+    return (void *)syscall(SYS_mremap, at, size, to, flags);
 }
 
 static void *asks(void *unused) {
@@ -42,6 +53,26 @@ static void *asks(void *unused) {
     return unused;
 }
 
+static void others_ask(void) {
+    for (const int before = asked; asked == before;)
+        sched_yield();
+}
+
+/* Of more blocks than there is room for at first. */
+static void snapshot(void) {
+    static CUdeviceptr blocks[BLOCKS];
+    const int null = open("/dev/null", O_WRONLY);
+    int (*take)(int) = (__typeof__(take))dlsym(RTLD_DEFAULT, "vpool_snapshot");
+    for (int i = 0; i < BLOCKS; i++)
+        NEED(cuMemAlloc(&blocks[i], 512));
+    for (int i = 0; take && i < SIZES; i++) {
+        others_ask();
+        NEED(take(null));
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        OK(cuMemFree(blocks[i]));
+}
+
 int main(void) {
     pthread_t thread;
     start();
@@ -51,11 +82,11 @@ int main(void) {
     alarm(PATIENCE);
     for (int i = 1; i <= SIZES; i++) {
         CUdeviceptr block;
-        for (const int before = asked; asked == before;)
-            ;
+        others_ask();
         NEED(cuMemAlloc(&block, (size_t)i << 20));
         OK(cuMemFree(block));
     }
+    snapshot();
     done = true;
     pthread_join(thread, NULL);
     puts("allocated and freed");
