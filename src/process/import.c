@@ -44,7 +44,7 @@ RB_GENERATE_STATIC(vp_imports, vp_import, by_end, compare)
 /* ---- look-ups, with the library's lock held ---- */
 
 /* The first one that ends behind the address, or NULL. */
-static VP_LOCKED struct vp_import *ends_behind(CUdeviceptr ptr) {
+static struct vp_import *ends_behind(CUdeviceptr ptr) {
     struct vp_import wanted = {.base = ptr, .bytes = 1};
     return RB_NFIND(vp_imports, &by_end, &wanted);
 }
