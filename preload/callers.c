@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <driver_types.h>
 #include "base/os_memory.h"
 #include "early.h"
@@ -156,7 +155,7 @@ static const struct vp_runtime *runtime_of(void *malloc_function) {
         own->next = first;
     } while (!atomic_compare_exchange_weak(&runtimes, &first, own));
     if (entry && own)
-        munmap(own, sizeof *own);
+        vp_os_give(own, sizeof *own);
     return entry ? &entry->runtime : own ? &own->runtime : &no_runtime;
 }
 

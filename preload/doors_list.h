@@ -96,7 +96,7 @@
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, THEN, \
       imported("physical memory imported"), CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType)
 
-/* What is asked about memory: query.c. The driver takes whatever is mapped for the host's, too. */
+/* What is asked about memory: query.c. */
 #define VP_DOORS_QUERY(X) \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2, SERVED, vp_api_mem_info(a, b), size_t *, size_t *) \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, SERVED, asked(vp_api_address_range(a, b, c), &c), CUdeviceptr *, \
@@ -106,8 +106,8 @@
     X(cuPointerGetAttributes, cuPointerGetAttributes, BY_HAND) \
     X(cuMemGetAccess, cuMemGetAccess, AROUND, c = vp_api_asked_address(c), access_is_ours(a, c), unsigned long long *, \
       const CUmemLocation *, CUdeviceptr) \
-    X(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer_v2, FIRST, b = (void *)vp_api_mapped_address((CUdeviceptr)b, 0, false), CUdeviceptr *, void *, unsigned) \
-    X(cuMemHostGetFlags, cuMemHostGetFlags, FIRST, b = (void *)vp_api_mapped_address((CUdeviceptr)b, 0, false), unsigned *, void *) \
+    X(cuMemHostGetDevicePointer_v2, cuMemHostGetDevicePointer_v2, FIRST, b = no_host_memory(b), CUdeviceptr *, void *, unsigned) \
+    X(cuMemHostGetFlags, cuMemHostGetFlags, FIRST, b = no_host_memory(b), unsigned *, void *) \
     X(cuPointerSetAttribute, cuPointerSetAttribute, SERVED, \
       (vp_bare_pin(c, 0), asked(vp_api_sync_memops(a, b, c), &c)), const void *, CUpointer_attribute, CUdeviceptr) \
     X(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, AROUND, \

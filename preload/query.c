@@ -11,6 +11,11 @@ static CUresult asked(CUresult res, CUdeviceptr *ptr) {
     return res;
 }
 
+/* The driver takes whatever is mapped for the host's, too. */
+static void *no_host_memory(void *ptr) {
+    return (void *)vp_api_mapped_address((CUdeviceptr)ptr, 0, false);
+}
+
 /* Of memory that it has allocated itself CUDA tells of no access that was set (0, on an H200). */
 static void access_is_ours(unsigned long long *flags, CUdeviceptr ptr) {
     if (vp_api_owns(ptr))

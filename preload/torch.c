@@ -65,6 +65,10 @@ static struct {
  * blocks were ever used on other streams. */
 static atomic_bool other_uses;
 
+static bool is_cuda(uint16_t device) {
+    return (device & 0xff) == 1 && device >> 8 < DEVICES;
+}
+
 /* Says once why segments have memory. */
 static void never(CUdevice device, const char *why) {
     static atomic_flag said_it = ATOMIC_FLAG_INIT;
@@ -294,7 +298,7 @@ static void reported(CUdeviceptr ptr, int64_t change, int device, const char *fr
 
 void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserved, uint16_t device) {
     void (*real)(void *, int64_t, size_t, size_t, uint16_t) = vp_torch_real_of(VP_TORCH_IS_REPORT, CALLER);
-    if (vp_torch_is_cache(CALLER) && (device & 0xff) == 1 /* CUDA's */ && device >> 8 < DEVICES) {
+    if (vp_torch_is_cache(CALLER) && is_cuda(device)) {
         atomic_store_explicit(&devices[device >> 8].allocated, allocated, memory_order_relaxed);
         atomic_store_explicit(&devices[device >> 8].reserved, reserved, memory_order_relaxed);
         reported((CUdeviceptr)(uintptr_t)ptr, change, device >> 8, FRAME);

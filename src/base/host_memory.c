@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* The last of the system's files that are read has some 3 KiB. */
 enum { TEXT = 8192, PATH = 1024 };
@@ -108,6 +107,6 @@ uint64_t vp_host_memory_room(const char *root) {
         const uint64_t groups = groups_room(scratch, root);
         available = groups < available ? groups : available;
     }
-    munmap(scratch, sizeof *scratch);
+    vp_os_give(scratch, sizeof *scratch);
     return available;
 }

@@ -197,6 +197,11 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
 
 /* ---- unknown variables ---- */
 
+static size_t least(size_t a, size_t b, size_t c) {
+    size_t least_of_two = a < b ? a : b;
+    return least_of_two < c ? least_of_two : c;
+}
+
 /* Levenshtein's distance, a row of the matrix at a time. */
 size_t vp_options_distance(const char *a, size_t length, const char *b) {
     size_t row[NAME_SIZE + 1];
@@ -208,8 +213,7 @@ size_t vp_options_distance(const char *a, size_t length, const char *b) {
         row[0] = i;
         for (size_t j = 1; j <= width; j++) {
             size_t above = row[j];
-            size_t changed = diagonal + (a[i - 1] != b[j - 1]), longer = (above < row[j - 1] ? above : row[j - 1]) + 1;
-            row[j] = changed < longer ? changed : longer;
+            row[j] = least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
             diagonal = above;
         }
     }

@@ -7,10 +7,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Libraries write into libc's own to be told of memory that goes, as libfabric does, and take locks in it under which
- * they ask CUDA. Ours is none of theirs, and goes while a lock is held for which they wait then. */
-int munmap(void *mem, size_t bytes) {
+int vp_os_give(void *mem, size_t bytes) {
     return (int)syscall(SYS_munmap, mem, bytes);
+}
+
+void *vp_os_lengthen(void *mem, size_t bytes, size_t longer) {
+    return (void *)syscall(SYS_mremap, mem, bytes, longer, MREMAP_MAYMOVE);
 }
 
 static void *map_with(size_t bytes, int flags) {
@@ -30,8 +32,8 @@ void *vp_os_take(size_t bytes) {
         return map_with(bytes, 0);
     size_t before = -(uintptr_t)mem % VP_HUGE;
     if (before)
-        munmap(mem, before);
-    munmap(mem + before + bytes, VP_HUGE - before);
+        vp_os_give(mem, before);
+    vp_os_give(mem + before + bytes, VP_HUGE - before);
     madvise(mem + before, bytes, MADV_HUGEPAGE); /* advice: where it is not taken, nothing is lost */
     return mem + before;
 }

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -82,7 +81,7 @@ static bool trap(const char *path, const struct stat *file) {
     memcpy(folder, slash ? path : ".", n);
     const bool open = !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH &&
                       about.st_uid != file->st_uid;
-    munmap(folder, PATH_MAX);
+    vp_os_give(folder, PATH_MAX);
     return open;
 }
 

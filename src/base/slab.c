@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* One request to the system: small enough not to matter; where there are many objects by then, a huge page. */
 enum { SPAN = 256 * 1024, SMALL_SPANS = 4 };
@@ -27,7 +26,7 @@ void vp_slab_finish(struct vp_slab *s) {
     while (s->spans) {
         struct span *span = s->spans;
         s->spans = span->next;
-        munmap(span, span->bytes);
+        vp_os_give(span, span->bytes);
     }
     s->free = NULL;
     s->fresh = NULL;

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { FIRST_SLOTS = 1024 };
 
@@ -58,7 +57,7 @@ size_t vp_table_bytes(const struct vp_table *t) {
 
 void vp_table_finish(struct vp_table *t) {
     if (t->slots)
-        munmap(t->slots, vp_table_bytes(t));
+        vp_os_give(t->slots, vp_table_bytes(t));
     *t = (struct vp_table){0};
 }
 

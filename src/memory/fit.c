@@ -9,7 +9,7 @@ enum { FOREIGN_LOOKS = 256 };
 /* Is the request's stream behind the piece by more than luck: never freed, by the same stream, by a cudaFree or before
  * a synchronise, or by a wait? */
 static bool in_order(const struct vp_piece *p, const struct vp_request *req) {
-    return !p->stream || p->stream == req->timeline->id || p->stream >> 63 /* a barrier */ ||
+    return !p->stream || p->stream == req->timeline->id || vp_timeline_id_is_barrier(p->stream) ||
            !vp_fence_ready(&p->fence, NULL);
 }
 

@@ -3,6 +3,7 @@
  * it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/region.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <string.h>
@@ -89,7 +90,7 @@ static int reserve_base(struct vp_memory *mem) {
         return -ENOMEM;
     if (mem->by_base) {
         memcpy(all, mem->by_base, mem->space_count * sizeof *all);
-        munmap(mem->by_base, mem->space_room * sizeof *all);
+        vp_os_give(mem->by_base, mem->space_room * sizeof *all);
     }
     mem->by_base = all;
     mem->space_room = room;
@@ -147,10 +148,10 @@ int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr ba
 void vp_spaces_free(struct vp_memory *mem) {
     struct vp_space *s, *next;
     vp_list_each_safe(s, next, &mem->spaces, link)
-        munmap(s->granules, s->mem_bytes);
+        vp_os_give(s->granules, s->mem_bytes);
     vp_list_init(&mem->spaces);
     if (mem->by_base)
-        munmap(mem->by_base, mem->space_room * sizeof *mem->by_base);
+        vp_os_give(mem->by_base, mem->space_room * sizeof *mem->by_base);
     mem->by_base = NULL;
     mem->space_count = mem->space_room = 0;
 }

@@ -2,6 +2,7 @@
  * one turns zombie, and stays until its addresses or its entry in the driver are needed elsewhere. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -101,7 +102,7 @@ static int map_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n,
         return -ENOMEM;
     err = vp_chunk_map(mem, chunks, n, addr, maps);
     if (err)
-        munmap(maps, n * sizeof *maps);
+        vp_os_give(maps, n * sizeof *maps);
     else
         *out = maps;
     return err;
@@ -120,7 +121,7 @@ int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUd
     vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
     vp_region_join(mem, r);
     make_current(mem, maps, n);
-    munmap(maps, n * sizeof *maps);
+    vp_os_give(maps, n * sizeof *maps);
     return 0;
 }
 
@@ -141,7 +142,7 @@ int vp_stitch_more(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CU
     if (err)
         return err;
     make_current(mem, maps, n);
-    munmap(maps, n * sizeof *maps);
+    vp_os_give(maps, n * sizeof *maps);
     return 0;
 }
 

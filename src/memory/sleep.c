@@ -145,6 +145,12 @@ void vp_sleep_release(struct vp_memory *mem) {
 
 /* ---- and back ---- */
 
+/* All in it was freed meanwhile. Its addresses are a hole then. */
+static void forget(struct vp_memory *mem, struct vp_chunk *chunk) {
+    if (vp_mapping_unmap(mem, chunk->current) == 0)
+        vp_chunk_destroy(mem, chunk);
+}
+
 /* The driver's calls take their time by the handle, and memory is to be made anew in any case: so chunks side by side
  * become one, for the next pause. Freed, a block in larger chunks pins more with what comes to lie in its place: only
  * one that has slept before, and is there to stay, gets such, and no chunk reaches beyond its block. */
@@ -155,6 +161,10 @@ static struct vp_chunk *joinable(const struct vp_memory *mem, const struct vp_re
     const struct vp_mapping *m = addr < end ? vp_mapping_at(mem, addr) : NULL;
     const bool whole = m && m->addr == addr && m->chunk->size <= end - addr;
     return whole && m->chunk->released && !m->chunk->exported ? m->chunk : NULL;
+}
+
+static bool alike(const struct vp_chunk *a, const struct vp_chunk *b) {
+    return a->stream == b->stream && a->planned == b->planned && a->touched == b->touched;
 }
 
 /* A chunk takes the place of those behind it, up to `end`. None of them has a handle, so that nothing can fail. */
@@ -177,8 +187,7 @@ static void unite_under(struct vp_memory *mem, const struct vp_region *block, si
         const struct vp_mapping *m = vp_mapping_at(mem, at);
         struct vp_chunk *first = joinable(mem, block, at), *next;
         end = m->addr + m->chunk->size;
-        while (first && (next = joinable(mem, block, end)) && first->stream == next->stream &&
-               first->planned == next->planned && first->touched == next->touched && end - at + next->size <= largest)
+        while (first && (next = joinable(mem, block, end)) && alike(first, next) && end - at + next->size <= largest)
             end += next->size;
         if (first && end > vp_chunk_end(first))
             unite(mem, first, end);
@@ -197,9 +206,9 @@ static void unite_all(struct vp_memory *mem, size_t largest) {
 int vp_sleep_wake(struct vp_memory *mem, size_t largest) {
     struct vp_chunk *chunk, *next;
     int err = 0;
-    vp_list_each_safe(chunk, next, &mem->chunks, link) /* where all was freed meanwhile is a hole then */
-        if (chunk->unmapped && !live_in(mem, chunk) && vp_mapping_unmap(mem, chunk->current) == 0)
-            vp_chunk_destroy(mem, chunk);
+    vp_list_each_safe(chunk, next, &mem->chunks, link)
+        if (chunk->unmapped && !live_in(mem, chunk))
+            forget(mem, chunk);
     unite_all(mem, largest);
     vp_list_each(chunk, &mem->chunks, link)
         if (chunk->released && !err)

@@ -23,6 +23,10 @@ struct vp_event {
 
 enum vp_timeline_kind { VP_TIMELINE_STREAM, VP_TIMELINE_BARRIER };
 
+static inline bool vp_timeline_id_is_barrier(uint64_t id) {
+    return id >> 63;
+}
+
 /* What one timeline has waited for lately, so that it need not wait twice. A small cache; a lost entry costs a wait. */
 enum { VP_SEEN = 8 };
 enum { VP_JOINS_LEGACY = 1, VP_JOINS_BLOCKING = 2, VP_JOINS_OWN = 4 };

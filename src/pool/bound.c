@@ -34,6 +34,10 @@ static const uint64_t GAP_NS = 2000000;
 
 /* ---- made anew ---- */
 
+static uint64_t create_ns(size_t bytes) {
+    return (uint64_t)(bytes >> 20) * CREATE_MIB_NS + (uint64_t)VP_FRESH_FEW * CREATE_NS;
+}
+
 /* How long the request takes if all that was chosen is moved. */
 static uint64_t whole_ns(const struct vp_pool *pool, const struct vp_harvest *h, size_t want) {
     const size_t lacking = h->bytes < want ? want - h->bytes : 0;
@@ -51,7 +55,7 @@ size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
         pool->bound.rest--;
         return 0;
     }
-    const uint64_t fresh_ns = (uint64_t)(want >> 20) * CREATE_MIB_NS + (uint64_t)VP_FRESH_FEW * CREATE_NS;
+    const uint64_t fresh_ns = create_ns(want);
     const size_t moved = vp_lesser(fresh_ns < BOUND_NS ? (BOUND_NS - fresh_ns) / MAP_NS : 0, h->chosen);
     size_t bytes = 0;
     for (size_t i = 0; i < moved; i++)

@@ -67,6 +67,11 @@ static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t 
 /* One that is some part of the request at least (1/LONG_END). */
 enum { LONG_END = 8 };
 
+static bool find_long_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
+                          struct vp_site *site) {
+    return find_end(pool, req, use, site) && site->map - site->begin >= req->size / LONG_END;
+}
+
 /* As much of the request as lies before `map` is there. */
 static void count_there(const struct vp_pool *pool, const struct vp_request *req, struct vp_site *site) {
     const size_t there = site->map - site->begin;
@@ -95,9 +100,7 @@ static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, e
     if (!vp_slack_packs(pool, req) && req->zone == VP_ZONE_LARGE && vp_place_grows(pool, req)) {
         const size_t room = doubles(pool, req) ? DOUBLES * req->size : req->size / GROWS_BY;
         site->begin = vp_place_find_smaller(pool, req, use, &site->map).addr;
-        if (site->begin ||
-            (vp_slack_roams(pool) && find_end(pool, req, use, site) &&
-             site->map - site->begin >= req->size / LONG_END) ||
+        if (site->begin || (vp_slack_roams(pool) && find_long_end(pool, req, use, site)) ||
             find_hole(pool, req, vp_round_up(room + vp_pool_room(pool), pool->mem.granularity), site) == 0)
             return 0;
     }
@@ -126,6 +129,11 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 }
 
 /* ---- build ---- */
+
+/* Is there something free that fits, but is not ready yet? */
+static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
+    return vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
+}
 
 static size_t fresh_handle(const struct vp_pool *pool, const struct vp_harvest *h, size_t fresh) {
     size_t size = vp_fresh_handle(pool, h->req, fresh);
@@ -178,9 +186,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
                            .exact = req->alone || site.exact || vp_tight(pool, req)};
     if (!vp_harvest_room(pool, &h, want))
         return -ENOMEM;
-    /* Is there something free that fits, but is not ready yet? */
-    const bool lags = want && vp_throttle_room(pool, req, want) &&
-                      (vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region);
+    const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
     if (lags && vp_throttle_lag_due(pool, req, want))
         return -EAGAIN;
     const bool created = lags || (want && (vp_slack_room(pool, req, want) || vp_ahead_keeps_places(pool, req, want)));

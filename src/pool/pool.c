@@ -7,6 +7,7 @@
 #include "pool/parking.h"
 #include "pool/learnt/ahead.h"
 #include "pool/slack.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -96,7 +97,7 @@ void vp_pool_finish(struct vp_pool *pool) {
     pool->bare = NULL;
     vp_memory_finish(&pool->mem);
     if (pool->scratch.mem)
-        munmap(pool->scratch.mem, pool->scratch.bytes);
+        vp_os_give(pool->scratch.mem, pool->scratch.bytes);
     vp_slack_finish(pool);
     vp_slab_finish(&pool->place_slab);
     vp_slab_finish(&pool->caches.slab);
@@ -279,7 +280,7 @@ void *vp_pool_scratch(struct vp_pool *pool, size_t bytes) {
         if (mem == MAP_FAILED)
             return NULL;
         if (pool->scratch.mem)
-            munmap(pool->scratch.mem, pool->scratch.bytes);
+            vp_os_give(pool->scratch.mem, pool->scratch.bytes);
         pool->scratch.mem = mem;
         pool->scratch.bytes = want;
     }

@@ -454,7 +454,7 @@ void vp_slack_finish(struct vp_pool *pool) {
     struct vp_slack *const both[] = {&pool->slack, &pool->bare_slack};
     for (int i = 0; i < 2; i++) {
         if (both[i]->sizes)
-            munmap(both[i]->sizes, SIZES * sizeof *both[i]->sizes);
+            vp_os_give(both[i]->sizes, SIZES * sizeof *both[i]->sizes);
         both[i]->sizes = NULL;
     }
 }

@@ -118,6 +118,11 @@ bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, 
            pool->mem.stats.held_bytes + fresh <= peak + (vp_pool_is_small(pool) ? 0 : peak / LAG_SHARE) + room(peak);
 }
 
+/* What waits may cost of the program's time. */
+static uint64_t may_lose(const struct vp_pool *pool) {
+    return (pool->config.now() - pool->throttle.opened) / LOST_SHARE + LOST_FIRST_NS;
+}
+
 /* See MAP_NS. */
 static bool may_use_lead(struct vp_pool *pool) {
     struct vp_throttle *t = &pool->throttle;
@@ -210,7 +215,7 @@ static __attribute__((noinline, cold)) bool will_look(struct vp_pool *pool, cons
 /* Where waits have cost more than they may, more is held from now on, a step at a time. */
 static void grant(struct vp_pool *pool) {
     struct vp_throttle *t = &pool->throttle;
-    const uint64_t most = (pool->config.now() - t->opened) / LOST_SHARE + LOST_FIRST_NS; /* of the program's time */
+    const uint64_t most = may_lose(pool);
     if (t->lost_ns <= most)
         return;
     const size_t held = pool->mem.stats.held_bytes;

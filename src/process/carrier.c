@@ -152,7 +152,7 @@ static void choose_pages(char *at, size_t bytes) {
 
 static void drop(struct vp_arena *arena) {
     if (arena->bytes)
-        munmap(arena->at, arena->bytes);
+        vp_os_give(arena->at, arena->bytes);
     *arena = (struct vp_arena){0};
 }
 

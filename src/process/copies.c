@@ -83,6 +83,11 @@ static VP_LOCKED bool pool_reached(struct vp_pool *pool, CUdevice dev) {
     return vp_memory_add_copier(&pool->mem, dev);
 }
 
+static VP_LOCKED struct vp_pool *pool_at(CUdeviceptr ptr) {
+    vp_pools_each(pool) if (vp_mapping_at(&pool->mem, ptr)) return pool;
+    return NULL;
+}
+
 /* Memory that is not ours. */
 static VP_LOCKED void ask_driver(struct vp_copy_end *end) {
     unsigned type = CU_MEMORYTYPE_HOST, managed = 0;
@@ -110,7 +115,7 @@ static VP_LOCKED struct owner owner_of(const struct vp_copy_end *end) {
     struct owner owner = {0};
     if (end->anywhere || !end->ptr)
         return owner;
-    vp_pools_each(pool) if (vp_mapping_at(&pool->mem, end->ptr)) owner.pool = pool;
+    owner.pool = pool_at(end->ptr);
     if (!owner.pool)
         owner.import = (struct vp_import *)vp_import_at(end->ptr);
     return owner;

@@ -21,7 +21,6 @@
 #include "process/carrier.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 #include <vpool.h>
 
 /* How long the device may take to be done with what is queued, unless the caller says otherwise. */
@@ -125,7 +124,7 @@ static VP_LOCKED int list_spans(struct vp_pool *pool, struct paused *p) {
 
 static void forget(struct paused *p) {
     if (p->spans)
-        munmap(p->spans, p->spans_bytes);
+        vp_os_give(p->spans, p->spans_bytes);
     vp_arena_ease(&p->arena);
     const struct vp_arena arena = p->arena;
     *p = (struct paused){.arena = arena};

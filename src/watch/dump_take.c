@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* The figures of the request's device. */
 static VP_LOCKED void ask_device(const struct vp_pool *pool, struct vp_dump_device *d) {
@@ -88,7 +87,7 @@ void vp_dump_free(struct vp_dump *dump) {
         return;
     for (int i = 0; i < dump->count; i++)
         vp_snapshot_finish(&dump->device[i].snap);
-    munmap(dump, dump->bytes);
+    vp_os_give(dump, dump->bytes);
 }
 
 size_t vp_dump_fresh(const struct vp_dump_device *d) {

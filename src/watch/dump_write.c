@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -196,7 +195,7 @@ static void json_stacks(struct vp_json *j, const struct vp_dump *dump, int devic
             named[r[k].stack < count ? r[k].stack : 0] = true;
     }
     vp_holders_stacks_json(j, named, count);
-    munmap(named, count);
+    vp_os_give(named, count);
 }
 
 static void json_request(struct vp_json *j, const struct vp_dump_request *request) {
@@ -239,7 +238,7 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
     vp_ranges_open_json(&j);
     vp_json_end_object(&j);
     const int err = vp_json_finish(&j);
-    munmap(buffer, BUFFER);
+    vp_os_give(buffer, BUFFER);
     return err;
 }
 
@@ -378,6 +377,6 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
     vp_ranges_say(t);
     vp_say_flush(t);
     const int err = t->error;
-    munmap(t, sizeof *t);
+    vp_os_give(t, sizeof *t);
     return err;
 }

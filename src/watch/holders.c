@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* ---- a frame, taken apart again ---- */
@@ -123,7 +122,7 @@ void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count) {
         if (used[f])
             json_frame(j, f, true, false);
     vp_json_end_array(j);
-    munmap(used, frames);
+    vp_os_give(used, frames);
 }
 
 /* ---- to a reader of the page ---- */
@@ -198,7 +197,7 @@ void vp_holders_log(uint32_t stack) {
     if (stack)
         vp_say(t, "vpool:                ...\n");
     vp_log_block(t->buffer);
-    munmap(t, sizeof *t);
+    vp_os_give(t, sizeof *t);
 }
 
 void vp_holders_peak(char *text, size_t room) {

@@ -66,6 +66,10 @@ struct vp_journal_work {
     _Alignas(64) uint8_t deflate[];
 };
 
+static size_t step_of(const struct vp_journal *j) {
+    return j->packed ? PACKED_STEP : PLAIN_STEP;
+}
+
 /* Bytes that are mapped. */
 static size_t window_of(const struct vp_journal *j) {
     return j->packed ? 2 * PACKED_STEP : PLAIN_STEP + PAGE;
@@ -214,7 +218,7 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
     (void)madvise(mem, window_of(j), MADV_POPULATE_WRITE);
 #endif
     if (j->window)
-        munmap(j->window, window_of(j));
+        vp_os_give(j->window, window_of(j));
     j->window = mem;
     j->base = base;
     (void)lock_file(j->file.fd); /* that of an open file before it went with the last window */
@@ -242,9 +246,9 @@ static size_t work_size(void) {
 
 static int drop(struct vp_journal *j) {
     if (j->window)
-        munmap(j->window, window_of(j));
+        vp_os_give(j->window, window_of(j));
     if (j->work)
-        munmap(j->work, work_size());
+        vp_os_give(j->work, work_size());
     const int err = vp_descriptor_close(&j->file);
     j->window = NULL;
     j->work = NULL;
@@ -300,7 +304,7 @@ int vp_journal_open(struct vp_journal *j, const char *path) {
 }
 
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n) {
-    size_t step = j->packed ? PACKED_STEP : PLAIN_STEP;
+    size_t step = step_of(j);
     if (!j->packed) {
         append_plain(j, line, n);
     } else {

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/os_memory.h"
 #include "pool/giving.h"
 #include "watch/holders.h"
 #include "watch/watch.h"
@@ -225,7 +226,7 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
             out->changed = atomic_load(&out->figures->changed_ns);
             return true;
         }
-    munmap(page, VP_SHARED_STATS_SIZE);
+    vp_os_give(page, VP_SHARED_STATS_SIZE);
     return false;
 }
 
@@ -367,7 +368,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     for (unsigned i = 0; i < count; i++) {
         if (enough && givers[i].idle && got < bytes)
             got += ask_for(&givers[i], bytes - got, &later);
-        munmap(givers[i].page, VP_SHARED_STATS_SIZE);
+        vp_os_give(givers[i].page, VP_SHARED_STATS_SIZE);
     }
     *some = !enough ? VP_LEND_NONE : later ? VP_LEND_LATER : VP_LEND_REFUSED;
     vp_lock_release(&vp_lend_guard);

@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum { REPORTS = 5 };
@@ -177,7 +176,7 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     vp_holders_say(b, d->snap.device, HOLDERS, HOLDER_FRAMES, "vpool:   holder ");
     say_hints(b, d, request);
     vp_log_block(b->buffer);
-    munmap(b, sizeof *b);
+    vp_os_give(b, sizeof *b);
 }
 
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {

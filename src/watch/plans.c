@@ -3,6 +3,7 @@
 #include "watch/plans.h"
 
 #include "base/clock.h"
+#include "base/os_memory.h"
 #include "pool/learnt/ahead.h"
 #include "pool/learnt/learn.h"
 #include "pool/learnt/learnt_file.h"
@@ -12,7 +13,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -211,7 +211,7 @@ static void save(struct writing *w, const char *path) {
         vp_plans_tidy(path);
     for (unsigned i = 0; i < VP_LEARNT_DEVICES; i++)
         if (w->arrays[i].mem)
-            munmap(w->arrays[i].mem, w->arrays[i].bytes);
+            vp_os_give(w->arrays[i].mem, w->arrays[i].bytes);
 }
 
 /* A run that was cut short has less to tell than the plan that it followed so far. */

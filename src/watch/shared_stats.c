@@ -12,6 +12,7 @@
 #include "pool/slack.h"
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/os_memory.h"
 #include "base/output.h"
 #include "pool/stream_cache.h"
 #include "process/ipc.h"
@@ -337,7 +338,7 @@ void vp_shared_stats_leave_to_parent(void) {
     struct vp_shared_stats *page = published;
     vp_dump_hear(NULL);
     if (page)
-        munmap(page, VP_SHARED_STATS_SIZE);
+        vp_os_give(page, VP_SHARED_STATS_SIZE);
     published = NULL;
     vp_state.published = false;
 }

@@ -3,14 +3,13 @@
 #include "watch/snapshot.h"
 
 #include "watch/stacks.h"
+#include "base/os_memory.h"
 #include "base/sort.h"
 #include "pool/bare/bare.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* ---- arrays ---- */
 
@@ -20,8 +19,7 @@ static void *add(struct vp_snap_array *array, size_t size) {
     size_t used = array->count * size;
     if (!array->failed && used + size > array->bytes) {
         size_t more = array->bytes ? 2 * array->bytes : 65536;
-        void *items = array->items ? (void *)syscall(SYS_mremap, array->items, array->bytes, more,
-                                                     MREMAP_MAYMOVE) /* as munmap() */
+        void *items = array->items ? vp_os_lengthen(array->items, array->bytes, more)
                                    : mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         array->failed = items == MAP_FAILED;
         if (!array->failed) {
@@ -37,7 +35,7 @@ static void *add(struct vp_snap_array *array, size_t size) {
 
 static void array_finish(struct vp_snap_array *array) {
     if (array->items)
-        munmap(array->items, array->bytes);
+        vp_os_give(array->items, array->bytes);
     *array = (struct vp_snap_array){0};
 }
 

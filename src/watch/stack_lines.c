@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* The rule of the tool's vp_stacks_line(): the innermost frame of the highest rank. */
 enum { ANY, NATIVE, PYTHON, OWN };
@@ -86,6 +85,6 @@ bool vp_line_peak(struct vp_line_peak *out) {
     for (uint32_t i = 1; some && i < l.frames; i++)
         if (l.held[i] > out->bytes)
             *out = (struct vp_line_peak){.frame = i, .bytes = l.held[i], .of = peak.bytes, .ns = peak.ns};
-    munmap(mem, room(&l));
+    vp_os_give(mem, room(&l));
     return out->frame;
 }

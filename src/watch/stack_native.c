@@ -12,7 +12,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -129,7 +128,7 @@ static uint32_t program_number(const struct search *s, const char *build_id) {
         return 0;
     readlink("/proc/self/exe", path, PATH_MAX - 1); /* else it stays empty */
     const uint32_t number = vp_module_add(path, build_id, s->info.dlpi_addr);
-    munmap(path, PATH_MAX);
+    vp_os_give(path, PATH_MAX);
     return number;
 }
 

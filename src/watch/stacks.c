@@ -9,7 +9,6 @@
 #include "base/table.h"
 
 #include <string.h>
-#include <sys/mman.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 
@@ -294,7 +293,7 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
             h = other;
         }
     }
-    munmap(sums, bytes);
+    vp_os_give(sums, bytes);
     return count;
 }
 

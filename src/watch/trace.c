@@ -199,12 +199,16 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
 /* The number of the last line's bytes that its time may take. */
 enum { TIME = 24 };
 
+static bool is_plain(unsigned char c) {
+    return c >= ' ' && c != 127 && c != ',' && c != '"' && c != '%';
+}
+
 /* As much of the text as there is room for; the rest. */
 static const char *put_text(char **at, const char *end, const char *text) {
     static const char hex[] = "0123456789ABCDEF";
     for (; *text && end - *at > 3; text++) {
         unsigned char c = (unsigned char)*text;
-        if (c >= ' ' && c != 127 && c != ',' && c != '"' && c != '%') {
+        if (is_plain(c)) {
             *(*at)++ = *text;
             continue;
         }

@@ -73,6 +73,16 @@ def files_name_their_licence():
                    if SPDX not in "\n".join(text.split("\n")[:40])))
 
 
+# What is preloaded; and the calls that libraries write hooks into, which wait for what they hold (base/os_memory.h).
+PRELOADED = ("preload/", *(f"src/{name}/" for name in "base driver memory order pool process watch".split()))
+HOOKED = re.compile(r"\b(?:munmap|mremap)\([^)]")
+
+
+def nothing_preloaded_calls_what_is_hooked():
+    judge("hooked", ((path, found[0]) for path, kind, text in tree.sources()
+                     if str(path).startswith(PRELOADED) and kind == tree.C and (found := HOOKED.findall(text))))
+
+
 def headers_are_read_once():
     judge("once", ((path, "no #pragma once") for path, _, text in tree.sources()
                    if path.suffix == ".h" and "\n#pragma once\n" not in text))
@@ -131,4 +141,4 @@ def the_finder_finds():
 
 
 tap.run([the_finder_finds, files_are_short, functions_are_short, first_lines_say_what_a_file_is, files_name_their_licence,
-         headers_are_read_once, subjects_are_short])
+         headers_are_read_once, nothing_preloaded_calls_what_is_hooked, subjects_are_short])

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 #include "pool/slack.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -40,15 +41,15 @@ static int add_space(struct vp_pool *pool, struct vp_bare *bare) {
 static void unmap_tables(struct vp_bare *bare) {
     vp_fence_clear(bare->pool->mem.timelines, &bare->others);
     if (bare->chunks)
-        munmap(bare->chunks, bare->chunk_room * sizeof *bare->chunks);
+        vp_os_give(bare->chunks, bare->chunk_room * sizeof *bare->chunks);
     if (bare->pages)
-        munmap(bare->pages, bare->bytes);
+        vp_os_give(bare->pages, bare->bytes);
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
         if (bare->idle[k].list)
-            munmap(bare->idle[k].list, bare->idle[k].room * sizeof *bare->idle[k].list);
+            vp_os_give(bare->idle[k].list, bare->idle[k].room * sizeof *bare->idle[k].list);
     vp_bare_past_finish(&bare->past);
     vp_slab_finish(&bare->segment_slab);
-    munmap(bare, sizeof *bare);
+    vp_os_give(bare, sizeof *bare);
 }
 
 struct vp_bare *vp_bare_of(struct vp_pool *pool) {

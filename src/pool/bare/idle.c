@@ -6,6 +6,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
+#include "base/os_memory.h"
 #include "base/sort.h"
 #include "pool/slack.h"
 
@@ -183,7 +184,7 @@ void *vp_bare_grow(void *list, size_t *room, size_t least, size_t size) {
     if (list && *room >= least)
         return list;
     if (list)
-        munmap(list, *room * size);
+        vp_os_give(list, *room * size);
     *room = least + least / 2 + 512;
     list = mmap(NULL, *room * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (list != MAP_FAILED)

@@ -1,6 +1,7 @@
 /* Which blocks came in which order, and what is to come. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/past.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -46,7 +47,7 @@ int vp_bare_past_init(struct vp_bare_past *past) {
 void vp_bare_past_finish(struct vp_bare_past *past) {
     size_t uses, recent;
     if (past->blocks)
-        munmap(past->blocks, bytes_of(&uses, &recent));
+        vp_os_give(past->blocks, bytes_of(&uses, &recent));
     *past = (struct vp_bare_past){0};
 }
 

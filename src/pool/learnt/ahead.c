@@ -3,6 +3,7 @@
 #include "pool/learnt/ahead.h"
 
 #include "pool/place.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -133,7 +134,7 @@ void vp_ahead_finish(struct vp_ahead *p) {
     if (!p)
         return;
     vp_learnt_finish(&p->learnt);
-    munmap(p, p->bytes);
+    vp_os_give(p, p->bytes);
 }
 
 /* ---- which request of the plan it is ---- */
@@ -236,14 +237,18 @@ bool vp_ahead_keep_apart(const struct vp_pool *pool, const struct vp_request *re
     return p->base[VP_ZONE_LARGE] && vp_ahead_keeps_apart(p, number_of(p, req), req->size);
 }
 
+static void touch(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+    vp_mappings_each(m, &pool->mem, addr, end)
+        m->chunk->touched = true;
+}
+
 /* A program began as the plan's did if of so many requests all but an eighth had their places. */
 enum { FIRST_REQUESTS = 64 };
 
 void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
     struct vp_ahead *p = pool->ahead;
     const uint32_t number = number_of(p, req);
-    vp_mappings_each(m, &pool->mem, addr, addr + req->size)
-        m->chunk->touched = true;
+    touch(pool, addr, addr + req->size);
     if (p->requests == FIRST_REQUESTS)
         p->kin = p->served >= FIRST_REQUESTS / 8 * 7;
     p->history <<= 1;

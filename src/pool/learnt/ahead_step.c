@@ -17,6 +17,11 @@ static bool is_beside(const struct vp_ahead *p, size_t more) {
     return stats->held_bytes + more > planned + p->plan.peak_held / BESIDE_SHARE + BESIDE_LEAST;
 }
 
+static bool makes_beside(const struct vp_ahead *p) {
+    /* A cache on bare segments has addresses of its own, and memory under them that no plan has made. */
+    return !(p->pool->bare && p->requests < FEW) && is_beside(p, 0);
+}
+
 /* A block that stays is kept apart where it is such a part of all at most; it stays if none of so many requests after
  * it is to lie where it should. */
 enum { APART_SHARE = 200, STAYS = 1024 };
@@ -42,8 +47,7 @@ bool vp_ahead_keeps_places(const struct vp_pool *pool, const struct vp_request *
 
 enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *p) {
     const uint64_t strangers = p->requests - p->found;
-    /* A cache on bare segments has addresses of its own, and memory under them that no plan has made. */
-    if (!(p->pool->bare && p->requests < FEW) && is_beside(p, 0) && !(p->requests >= LAST && vp_ahead_is_exact(p)))
+    if (makes_beside(p) && !(p->requests >= LAST && vp_ahead_is_exact(p)))
         return VP_AHEAD_OUT_OF_STEP;
     if (p->requests < FEW)
         return strangers <= p->requests / STRANGERS ? VP_AHEAD_UNKNOWN : VP_AHEAD_OUT_OF_STEP;

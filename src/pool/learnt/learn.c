@@ -22,7 +22,7 @@ void vp_learn_destroy(struct vp_learn *learn) {
     if (!learn)
         return;
     vp_table_finish(&learn->open);
-    munmap(learn, sizeof(struct vp_learn) + VP_LEARNT_REQUESTS * sizeof(struct vp_learn_item));
+    vp_os_give(learn, sizeof(struct vp_learn) + VP_LEARNT_REQUESTS * sizeof(struct vp_learn_item));
 }
 
 void vp_learn_freed(struct vp_learn *learn, CUdeviceptr addr) {

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* What was placed, by address. */
 struct span {
@@ -264,7 +263,7 @@ static int place_all(struct placing *p, uint64_t until, uint64_t most, uint64_t 
     }
     for (uint32_t i = 0; i < p->count; i++)
         p->items[i].offset = p->best[i];
-    munmap(mem, bytes);
+    vp_os_give(mem, bytes);
     return 0;
 }
 
@@ -275,6 +274,6 @@ int vp_learn_place(struct vp_learn_item *items, uint32_t count, size_t granulari
         return -ENOMEM;
     *p = (struct placing){.items = items, .count = count, .granularity = granularity};
     const int err = place_all(p, until, most, end);
-    munmap(p, sizeof *p);
+    vp_os_give(p, sizeof *p);
     return err;
 }

@@ -3,6 +3,7 @@
 #include "pool/learnt/learnt.h"
 
 #include "memory/memory.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -309,7 +310,7 @@ int vp_learnt_parse(const char *begin, size_t length, struct vp_learnt *out, con
 
 void vp_learnt_finish(struct vp_learnt *learnt) {
     if (learnt->mem)
-        munmap(learnt->mem, learnt->mem_bytes);
+        vp_os_give(learnt->mem, learnt->mem_bytes);
     *learnt = (struct vp_learnt){0};
 }
 

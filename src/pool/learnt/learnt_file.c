@@ -11,7 +11,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,7 +50,7 @@ int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t ro
         err = n < 0 ? (int)n : vp_learnt_parse(text, (size_t)n, out, &wrong, &line);
     }
     if (text)
-        munmap(text, ROOM);
+        vp_os_give(text, ROOM);
     close(fd);
     if (err && line)
         snprintf(why, room, "line %u: %s", line, wrong ? wrong : strerror(-err));
@@ -117,6 +116,6 @@ int vp_learnt_save(const char *path, struct vp_learnt *learnt) {
         if (fd >= 0 && err)
             unlink(temporary);
     }
-    munmap(text, VP_LEARNT_BYTES + PATH_MAX);
+    vp_os_give(text, VP_LEARNT_BYTES + PATH_MAX);
     return err;
 }
