@@ -377,7 +377,8 @@ void vp_imports_set_peers(CUdevice device, uint64_t peers) {
         }
 }
 
-void vp_imports_fork_child(void) {
+bool vp_imports_fork_child(void) {
     vp_lock_reset(&opening);
     vp_lock_reset(&vp_imports_in_hand);
+    return opened;
 }

@@ -102,4 +102,4 @@ void vp_imports_drop_context(const struct vp_context *ctx);
 void vp_imports_set_peers(CUdevice device, uint64_t peers);
 /* Taken around a fork, before the library's: no descriptor of another process's memory stays open in the child. */
 extern struct vp_lock vp_imports_in_hand;
-void vp_imports_fork_child(void);
+bool vp_imports_fork_child(void); /* had the parent opened any? */

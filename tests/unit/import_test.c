@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CHUNK = 64 << 10, PATIENCE = 1000 };
@@ -56,6 +57,8 @@ static void *answer(void *unused) {
     return NULL;
 }
 
+static void (*while_open)(CUdeviceptr ptr);
+
 static CUresult open_of_other(unsigned chunks, bool reuses) {
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -75,6 +78,8 @@ static CUresult open_of_other(unsigned chunks, bool reuses) {
     const CUresult res = vp_api_ipc_open(&ptr, &from, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     cr_assert(!pthread_join(other.thread, NULL));
     cr_assert((res == CUDA_SUCCESS) == (ptr != 0));
+    if (ptr && while_open)
+        while_open(ptr);
     if (ptr)
         cu_ok(vp_api_ipc_close(ptr));
     close(other.listener);
@@ -112,5 +117,24 @@ Test(import, leaves_a_file_of_the_programs_alone, .timeout = 60) {
     door_open(SIM);
     cr_assert_eq(open_of_other(1, true), CUDA_ERROR_INVALID_HANDLE);
     cr_assert_eq(close(other.number), 0);
+    door_close();
+}
+
+static void close_in_a_child(CUdeviceptr ptr) {
+    int status;
+    const pid_t child = fork();
+    if (!child) {
+        vp_api_fork_child();
+        _exit(vp_api_ipc_close(ptr) == VP_NOT_OURS ? 0 : 1);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert_eq(status, 0);
+}
+
+/* Of a parent that has no pool: CUDA answers there that it is not initialised. */
+Test(import, a_forked_child_has_nothing_open, .timeout = 60) {
+    door_open(SIM);
+    while_open = close_in_a_child;
+    cu_ok(open_of_other(1, false));
     door_close();
 }
