@@ -81,7 +81,10 @@ static bool read_page(int folder, const char *name, struct vp_shared_stats *out)
 static bool abandoned(int folder, const char *name, int pid, time_t changed) {
     struct vp_shared_stats page;
     struct vp_process now;
+    errno = 0;
     bool there = vp_process_read(pid, &now);
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) /* it cannot be looked at now */
+        return false;
     if (!read_page(folder, name, &page))
         return !there && time(NULL) - changed > BEGUN_S;
     return page.namespace == vp_process_namespace() && (!there || !vp_process_same(&now, &page.process));
@@ -241,14 +244,13 @@ static inline bool blocks_are_due(uint32_t i) {
 /* `all`: not only what each block changes. */
 static inline VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all) {
     struct vp_shared_stats_device *out = &page->device[i];
-    struct vp_pool *pool = told[i].pool;
-    const struct vp_memory_stats *s = &pool->mem.stats;
+    const struct vp_memory_stats *s = &told[i].pool->mem.stats;
     const uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed), now = vp_clock_coarse_ns();
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
     store(&out->changed_ns, now);
     told[i].live = s->live_bytes;
     if (all) {
-        store_all(out, pool, told[i].parked);
+        store_all(out, told[i].pool, told[i].parked);
         told[i].calls = s->allocs + s->frees;
         told[i].rare = rare_of(s);
     } else {
@@ -327,18 +329,16 @@ const char *vp_shared_stats_name(void) {
 
 void vp_shared_stats_take_dumps(void) {
     vp_lock_take(&vp_library_lock);
-    struct vp_shared_stats *page = published;
     takes_dumps = true;
-    if (page)
-        page->takes_dumps = true;
+    if (published)
+        published->takes_dumps = true;
     vp_lock_release(&vp_library_lock);
 }
 
 void vp_shared_stats_leave_to_parent(void) {
-    struct vp_shared_stats *page = published;
     vp_dump_hear(NULL);
-    if (page)
-        vp_os_give(page, VP_SHARED_STATS_SIZE);
+    if (published)
+        vp_os_give(published, VP_SHARED_STATS_SIZE);
     published = NULL;
     vp_state.published = false;
 }

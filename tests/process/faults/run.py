@@ -498,6 +498,7 @@ CASES = [
     ("49 a signal's handler that allocates within a snapshot", same("snaps", "lazy=0", env={"VPOOL_STACKS": "1"})),
     ("50 plug-ins with functions of CUDA's that the program's overrule", same("overruled")),
     ("51 a library that is told of memory that goes, and asks under the same lock", same("unmaps")),
+    ("52 a descriptor that lacks as others' pages are looked at", says("swept", r"^the other's page 0$")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
