@@ -114,19 +114,25 @@ static int check_running(struct work *w) {
     }
 }
 
+/* Whoever has the record is alone with the process from then on, and looks at its state only now. */
 static int begin_record(struct work *w) {
     struct vp_asleep *r = &w->record;
-    w->file = vp_asleep_open(w->who->uid, w->who->pid, true);
+    const int pid = w->who->pid;
+    w->file = vp_asleep_open(w->who->uid, pid, true);
     if (w->file == -EBUSY)
-        return say(VP_PAUSE_REFUSED, "process %d is not paused: another vpool pause or resume is at it", w->who->pid);
-    *r = (struct vp_asleep){
-        .stage = VP_ASLEEP_BEGUN, .pid = w->who->pid, .helper = getppid(), .process = w->who->process};
+        return say(VP_PAUSE_REFUSED, "process %d is not paused: another vpool pause or resume is at it", pid);
+    const int status = check_running(w);
+    const bool kept = status && vp_asleep_read(w->file, r); /* of a pause before */
+    *r = (struct vp_asleep){.stage = VP_ASLEEP_BEGUN, .pid = pid, .helper = getppid(), .process = w->who->process};
     vp_process_read(r->helper, &r->helper_process);
     list_devices(w);
-    if (w->file < 0 || !vp_asleep_write(w->file, r))
-        return say(VP_PAUSE_FAILED, "process %d is not paused: " VP_SHARED_STATS_FOLDER ": %s", w->who->pid,
-                   strerror(w->file < 0 ? -w->file : ENOSPC));
-    return VP_PAUSE_DONE;
+    if (!status && w->file >= 0 && vp_asleep_write(w->file, r))
+        return VP_PAUSE_DONE;
+    if (w->file >= 0 && !kept)
+        vp_asleep_remove(w->who->uid, pid);
+    return status ? status
+                  : say(VP_PAUSE_FAILED, "process %d is not paused: " VP_SHARED_STATS_FOLDER ": %s", pid,
+                        strerror(w->file < 0 ? -w->file : ENOSPC));
 }
 
 /* It need not be carried to and fro. */
@@ -185,9 +191,7 @@ int vp_pause_steps(struct vp_screened *who, uint64_t until_ns, unsigned lock_ms)
     const int pid = who->pid;
     const uint64_t begin = vp_clock_ns(), most_ns = until_ns > begin ? until_ns - begin : 0;
     uint64_t bytes = 0;
-    int status = open_driver(&w) ? check_running(&w) : VP_PAUSE_FAILED;
-    if (!status)
-        status = begin_record(&w);
+    int status = open_driver(&w) ? begin_record(&w) : VP_PAUSE_FAILED;
     if (status)
         return status;
     give_idle_back(&w, most_ns / 4);

@@ -346,11 +346,12 @@ def states():
             assert status == REFUSED and "at it" in said, said
             assert first.wait(20) == DONE
         check(a)
-        well(a, "pause")
-        with start(a, "resume", sim="delay=cuCheckpointProcessGetState:800+") as first:
-            time.sleep(0.3)
-            both = [vpool(a, "resume"), (first.wait(20), first.stdout.read() + first.stderr.read())]
-            assert sorted(status for status, _ in both) == [DONE, REFUSED], both
+        for command in "pause", "resume":
+            with start(a, command, sim="delay=cuCheckpointProcessGetState:800+") as first:
+                time.sleep(0.3)
+                both = [vpool(a, command), (first.wait(20), first.stdout.read() + first.stderr.read())]
+                assert sorted(status for status, _ in both) == [DONE, REFUSED], both
+            assert record(a).exists() == (command == "pause"), "what it needs is known as long as it sleeps"
         check(a)
 
 
@@ -437,6 +438,24 @@ def a_failed_unlock_is_told():
         assert is_silent(a, 0.05)
         assert vpool(a, "pause")[0] == REFUSED
         well(a, "resume")
+        check(a)
+
+
+def what_cannot_be_written_down_is_not_paused():
+    """In a name space of its own, which root may have, where /dev/shm is full."""
+    script = """
+        mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero > /dev/shm/full || exit 77
+        "$@"
+        status=$?
+        ls /dev/shm
+        exit $status
+    """
+    with holders({}) as (a,):
+        furnish(a)
+        run = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", VPOOL, "pause", str(a.process.pid)],
+                             env=environment(a), text=True, capture_output=True, check=False)
+        if run.returncode != 77 and "unshare" not in run.stderr:
+            assert run.returncode == FAILED and "No space" in run.stderr and run.stdout == "full\n", run
         check(a)
 
 
@@ -531,7 +550,7 @@ SUBJECTS = {
               a_held_lock_holds_nobody_up_by_itself],
     "refused": [what_the_checkpoint_cannot_take, what_is_registered_is_not_paused_from_inside, states, no_such_process,
                 another_users, without_the_library_less_is_known, the_driver_may_be_too_old],
-    "faults": [each_call_fails_in_turn, a_failed_unlock_is_told, time_limits, what_does_not_end_is_not_waited_for,
+    "faults": [each_call_fails_in_turn, a_failed_unlock_is_told, what_cannot_be_written_down_is_not_paused, time_limits, what_does_not_end_is_not_waited_for,
                an_interrupt_lets_it_run_on],
     "killed": [the_helper_dies_at_every_step, the_program_dies_at_every_step],
 }
