@@ -167,8 +167,9 @@ static int checkpoint(struct work *w) {
     CUcheckpointCheckpointArgs args = {0};
     size_t before[VP_SHARED_STATS_DEVICES], after[VP_SHARED_STATS_DEVICES];
     const int pid = w->who->pid;
-    const bool had_page = w->who->page;
-    const char *why = had_page && vp_screen_again(w->who) ? vp_screen_refusal(w->who) : NULL;
+    const char *why = !w->who->page             ? NULL
+                      : vp_screen_again(w->who) ? vp_screen_refusal(w->who)
+                                                : "its page is gone, in which stands what ties it to others";
     if (why)
         return say(VP_PAUSE_REFUSED, "process %d is not paused: %s", pid, why);
     w->record.stage = VP_ASLEEP_LOCKED;

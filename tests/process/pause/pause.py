@@ -459,6 +459,20 @@ def what_cannot_be_written_down_is_not_paused():
         check(a)
 
 
+def who_cannot_be_looked_at_again_is_not_paused():
+    """A page may have been removed since the first look; a communicator may have been made."""
+    with holders({}) as (a,):
+        furnish(a)
+        page = record(a).with_suffix("")
+        with start(a, "pause", sim="delay=cuCheckpointProcessLock:600") as helper:
+            time.sleep(0.3)
+            page.rename(page.with_suffix(".away"))
+            status, said = helper.wait(20), helper.stderr.read()
+        page.with_suffix(".away").rename(page)
+        assert status == REFUSED and "page is gone" in said, (status, said)
+        check(a)
+
+
 def time_limits():
     with holders({}) as (a,):
         furnish(a)
@@ -550,7 +564,8 @@ SUBJECTS = {
               a_held_lock_holds_nobody_up_by_itself],
     "refused": [what_the_checkpoint_cannot_take, what_is_registered_is_not_paused_from_inside, states, no_such_process,
                 another_users, without_the_library_less_is_known, the_driver_may_be_too_old],
-    "faults": [each_call_fails_in_turn, a_failed_unlock_is_told, what_cannot_be_written_down_is_not_paused, time_limits, what_does_not_end_is_not_waited_for,
+    "faults": [each_call_fails_in_turn, a_failed_unlock_is_told, what_cannot_be_written_down_is_not_paused,
+               who_cannot_be_looked_at_again_is_not_paused, time_limits, what_does_not_end_is_not_waited_for,
                an_interrupt_lets_it_run_on],
     "killed": [the_helper_dies_at_every_step, the_program_dies_at_every_step],
 }
