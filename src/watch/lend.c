@@ -40,8 +40,8 @@ static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, KEPT_NS = 1
 /* Who asks reads its answer well within this, unless it is stopped. */
 enum { MOMENT_NS = 20000000 };
 
-/* Pages looked at, and files: others can make many by their names alone. */
-enum { PAGES = 64, FILES = 512 };
+/* Pages looked at, and files, of which one with a page's name counts for many: others can make them by that alone. */
+enum { PAGES = 64, FILES = 65536, NAMED = 128 };
 
 /* Idle memory that is worth asking for. */
 enum { WORTH = 2 << 20 };
@@ -82,7 +82,7 @@ static VP_LOCKED uint64_t spared_for(struct vp_pool *pool, uint64_t now) {
 /* With the lock held, which a short wait lets go. */
 static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     struct gift *last = &gifts[pool->mem.device];
-    uint64_t spared = spared_for(pool, vp_clock_ns()), given = 0;
+    uint64_t spared = spared_for(pool, vp_clock_ns()), given;
     if (spared) {
         vp_step_out();
         nanosleep(&(struct timespec){.tv_nsec = (long)spared}, NULL);
@@ -93,8 +93,7 @@ static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     /* With a context of the device current, as wherever else memory is unmapped. */
     const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
     const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
-    if (bytes && !spared)
-        given = vp_giving_lend(pool, bytes);
+    given = bytes && !spared ? vp_giving_lend(pool, bytes) : 0;
     vp_context_leave(&vp_state.drv, entered);
     if (given)
         *last = (struct gift){.when = begin, .took = vp_clock_ns() - begin, .births = pool->mem.births};
@@ -232,16 +231,17 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
 
 /* Those that have some, the one that did something longest ago first. */
 static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
-    _Alignas(struct dirent64) char entries[2048];
+    _Alignas(struct dirent64) char list[2048];
     const int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC), self = getpid();
     const uint64_t now = vp_clock_ns();
-    unsigned files = FILES, count = 0;
+    unsigned seen = 0, count = 0;
     ssize_t n;
-    while (folder >= 0 && files && count < PAGES && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
-        for (ssize_t at = 0; at < n && files && count < PAGES; files--) {
-            const struct dirent64 *entry = (const void *)(entries + at);
+    while (folder >= 0 && seen < FILES && count < PAGES && (n = syscall(SYS_getdents64, folder, list, sizeof list)) > 0)
+        for (ssize_t at = 0; at < n && seen < FILES && count < PAGES;) {
+            const struct dirent64 *entry = (const void *)(list + at);
             int pid = vp_shared_stats_owner(entry->d_name);
             at += entry->d_reclen;
+            seen += pid ? NAMED : 1;
             struct giver found;
             if (!pid || pid == self || keeps(pid, 0, SULKS, now) || !look(folder, entry->d_name, pid, uuid, &found))
                 continue;

@@ -231,6 +231,22 @@ def the_longest_idle_is_asked_first():
 
 
 @tap.by_the_clock
+def other_files_are_in_nobodys_way():
+    """Of a /dev/shm with many those that were made last come first."""
+    with holders({}, {}) as (a, b):
+        a.well("ALLOC", "x", 150)
+        a.well("FREE", "x")
+        a.well("SYNC")
+        files = [Path(f"/dev/shm/files-of-{a.process.pid}-{i}") for i in range(700)]
+        try:
+            for file in files:
+                file.touch()
+            peak(b, a)
+        finally:
+            for file in files:
+                file.unlink(missing_ok=True)
+
+
 def a_stopped_process_holds_nobody_up_for_long():
     with holders({}, {}) as (a, b):
         peak(a, b)
@@ -364,7 +380,7 @@ tap.run([two_processes_peak_in_turns, three_processes_peak_in_turns, who_uses_it
          what_a_stream_has_just_freed_is_lent, who_has_spilled_lends_what_it_has_idle, a_program_that_is_replaced_has_nothing_and_lends_again,
          without_lending_they_fail, who_does_not_lend_may_ask,
          live_memory_is_never_lent, what_lies_beside_live_memory_is_not_waited_for, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
-         who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, a_stopped_process_holds_nobody_up_for_long,
+         who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, other_files_are_in_nobodys_way, a_stopped_process_holds_nobody_up_for_long,
          stopped_processes_are_not_waited_for_one_by_one, a_killed_process_is_not_waited_for,
          one_that_is_stopped_while_it_asks_is_in_nobodys_way,
          one_that_asked_and_was_killed_leaves_the_way_free, who_wakes_borrows, cudas_own_calls_borrow_too,
