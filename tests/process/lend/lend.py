@@ -5,6 +5,7 @@ usage: lend.py HOLDER VPOOL        TEST_PRELOAD is the library
 """
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import signal
 import string
 import subprocess
@@ -29,6 +30,12 @@ def peak(one, other, mib=150):
     one.well("FREE", "a")
     one.well("SYNC")
     assert one.well("STATS") >= mib, "it keeps what it has freed"
+
+
+def stop(one):
+    """Until it has stopped: a thread of it may run on for a moment after the signal."""
+    one.process.send_signal(signal.SIGSTOP)
+    os.waitpid(one.process.pid, os.WUNTRACED)
 
 
 def top(one):
@@ -250,7 +257,7 @@ def other_files_are_in_nobodys_way():
 def a_stopped_process_holds_nobody_up_for_long():
     with holders({}, {}) as (a, b):
         peak(a, b)
-        a.process.send_signal(signal.SIGSTOP)
+        stop(a)
         answer = b("ALLOC", "a", 150)
         assert answer == OUT_OF_MEMORY, f"{answer} after {b.seconds} s"
         assert b.seconds < 8, b.seconds
@@ -264,7 +271,7 @@ def stopped_processes_are_not_waited_for_one_by_one():
     with holders(*[{}] * 5) as (*stopped, asks):
         for one in stopped:
             peak(one, asks, 45)
-            one.process.send_signal(signal.SIGSTOP)
+            stop(one)
         assert asks("ALLOC", "a", 150) == OUT_OF_MEMORY
         assert asks.seconds < 4, asks.seconds
         for one in stopped:
@@ -275,11 +282,11 @@ def stopped_processes_are_not_waited_for_one_by_one():
 def one_that_is_stopped_while_it_asks_is_in_nobodys_way():
     with holders({}, {}, {}) as (a, b, c):
         peak(a, b)
-        a.process.send_signal(signal.SIGSTOP)
+        stop(a)
         b.process.stdin.write("ALLOC a 110\n")
         b.process.stdin.flush()
         time.sleep(0.5)
-        b.process.send_signal(signal.SIGSTOP)
+        stop(b)
         a.process.send_signal(signal.SIGCONT)
         time.sleep(0.2)
         assert a.well("STATS") > 60, "it gave what was lacking"
@@ -308,7 +315,7 @@ def a_killed_process_is_not_waited_for():
 def one_that_asked_and_was_killed_leaves_the_way_free():
     with holders({}, {}, {}) as (a, b, c):
         peak(a, b, 200)
-        a.process.send_signal(signal.SIGSTOP)
+        stop(a)
         b.process.stdin.write("ALLOC a 150\n")
         b.process.stdin.flush()
         time.sleep(0.3)
