@@ -188,14 +188,16 @@ struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr) {
     return p;
 }
 
-/* Makes the conditions of neighbours the same if they differ in nothing that matters: then true. Of frees of one stream
- * that got no event of their own the later one covers both, and neither may be waited for. */
+/* Frees of one stream that got no event of their own: the later one covers both, and neither may be waited for. */
+static bool both_late(const struct vp_point *a, const struct vp_point *b) {
+    return a->timeline && a->timeline == b->timeline && !a->waitable && !b->waitable && !a->next && !b->next;
+}
+
+/* Makes the conditions of neighbours the same if they differ in nothing that matters: then true. */
 static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
-    struct vp_point *a = &p->fence.first;
-    const struct vp_point *b = &q->fence.first;
-    const bool late = a->timeline && a->timeline == b->timeline && !a->waitable && !b->waitable && !a->next && !b->next;
-    if (late && b->seq > a->seq)
-        a->seq = b->seq;
+    bool late = both_late(&p->fence.first, &q->fence.first);
+    if (late && q->fence.first.seq > p->fence.first.seq)
+        p->fence.first.seq = q->fence.first.seq;
     return late || vp_fence_same(&p->fence, &q->fence);
 }
 
