@@ -46,11 +46,12 @@ struct vp_context {
     CUresult error; /* the last answer of a query or wait in it that was neither done nor not-ready; 0: none since it
                        was set back */
     bool sick; /* the driver has answered with an error that no context recovers from: whatever is asked of it fails */
-    unsigned pins;      /* threads that allocate for it and may have let the lock go: the struct stays */
-    bool lost;          /* has ended unseen: vp_context_lost() tells of it */
-    uint64_t cover;     /* a point of the barrier that many events together stand for; 0: none (see cover.c) */
-    bool cover_idle;    /* what the legacy stream covers was seen over since */
-    uint64_t uncovered; /* a stream ended of which only the barrier's point of this number, or a later one, tells */
+    unsigned pins;        /* threads that allocate for it and may have let the lock go: the struct stays */
+    bool lost;            /* has ended unseen: vp_context_lost() tells of it */
+    uint64_t cover;       /* a point of the barrier that many events together stand for; 0: none (see cover.c) */
+    bool cover_idle;      /* what the legacy stream covers was seen over since */
+    uint64_t cover_birth; /* timelines made later are of streams made since */
+    uint64_t uncovered;   /* a stream ended of which only the barrier's point of this number, or a later one, tells */
     struct vp_timeline_stats *stats; /* of its device */
 };
 

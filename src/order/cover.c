@@ -11,9 +11,11 @@
  * stream has still queued only a barrier tells. Then there is no cover.
  *
  * Drivers before 12.5 have no barriers, and would need that event on the legacy stream. There each stream is known by
- * name, so that a cover is how they are asked at any time: blocking streams get events of their own, one of ours stands
- * for the legacy stream, and destroyed ones got their last event as they ended. Only threads' own streams cannot be
- * named by others: where these are used, the legacy stream gets its event after all. */
+ * name, so that a cover is how they are asked at any time: where the legacy stream is not idle, blocking streams get
+ * events of their own, one of ours stands for the legacy stream, and destroyed ones got their last event as they ended.
+ * Streams made since are not asked, or a program that makes one before the last has ended would never see its memory
+ * again; nor are non-blocking ones, which fences name beside the barrier. Only threads' own streams cannot be named by
+ * others: where these are used, the legacy stream gets its event after all. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
@@ -33,14 +35,25 @@ static bool timeline_over(struct vp_timelines *ls, struct vp_timeline *timeline,
     return timeline->met >= timeline->cover;
 }
 
-static bool over(struct vp_timelines *ls, struct vp_context *ctx, bool by_name) {
-    bool all = by_name || (ctx->cover_idle = ctx->cover_idle || vp_timelines_blocking_idle(ls, ctx));
+/* Has the cover nothing to ask of the stream, whatever that has queued? */
+static bool left_out(const struct vp_timelines *ls, const struct vp_context *ctx, const struct vp_timeline *timeline) {
+    if (timeline->kind != VP_TIMELINE_STREAM || timeline->stream == CU_STREAM_LEGACY)
+        return true;
+    if (ls->barriers)
+        return timeline->gone || !timeline->nonblocking;
+    return timeline->nonblocking || (timeline->birth > ctx->cover_birth && timeline != ctx->aside);
+}
+
+static bool over(struct vp_timelines *ls, struct vp_context *ctx) {
+    ctx->cover_idle = ctx->cover_idle || vp_timelines_blocking_idle(ls, ctx);
+    const bool by_name = !ctx->cover_idle && vp_timelines_all_named(ls) && vp_context_aside(ls, ctx);
+    bool all = by_name || ctx->cover_idle;
     struct vp_timeline *timeline;
     vp_list_each(timeline, &ctx->timelines, of_context) {
-        if (timeline->kind != VP_TIMELINE_STREAM || timeline->stream == CU_STREAM_LEGACY)
+        if (left_out(ls, ctx, timeline))
             continue;
         if (timeline->gone)
-            all &= !by_name || (!timeline->open && vp_list_empty(&timeline->events));
+            all &= !timeline->open && vp_list_empty(&timeline->events);
         else if (timeline->nonblocking || by_name)
             all &= timeline_over(ls, timeline, ctx->cover);
     }
@@ -49,17 +62,15 @@ static bool over(struct vp_timelines *ls, struct vp_context *ctx, bool by_name) 
 
 bool vp_context_cover(struct vp_timelines *ls, struct vp_context *ctx) {
     struct vp_timeline *barrier = ctx->barrier;
-    if (ctx->ending || (!barrier->open && !ctx->cover))
-        return false;
-    const bool by_name = vp_timelines_all_named(ls) && vp_context_aside(ls, ctx);
-    if (!by_name && ctx->uncovered > barrier->met)
+    if (ctx->ending || (!barrier->open && !ctx->cover) || (ls->barriers && ctx->uncovered > barrier->met))
         return false;
     if (!ctx->cover) {
         /* What is freed from here on is not behind it. */
         ctx->cover = barrier->next++;
+        ctx->cover_birth = ls->timelines_made;
         ctx->cover_idle = barrier->open = false;
     }
-    if (!over(ls, ctx, by_name))
+    if (!over(ls, ctx))
         return false;
     vp_timeline_met(barrier, ctx->cover);
     vp_timeline_quiet(ls, barrier);

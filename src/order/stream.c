@@ -67,10 +67,11 @@ struct vp_timeline *vp_context_aside(struct vp_timelines *ls, struct vp_context 
     const bool made = !entered.refused && ls->drv->cuStreamCreate &&
                       !ls->drv->cuStreamCreate(&stream, CU_STREAM_DEFAULT);
     struct vp_timeline *aside;
-    if (made && (vp_timeline_get(ls, stream, &aside) || aside->context != ctx))
+    /* Another context may have begun under the handle, unseen: the stream is of that one. */
+    if (made && vp_timeline_get(ls, stream, &aside))
         ls->drv->cuStreamDestroy_v2(stream);
     else if (made)
-        ctx->aside = aside;
+        aside->context->aside = aside;
     vp_context_leave(ls->drv, entered);
     return ctx->aside;
 }

@@ -1,0 +1,145 @@
+/* The rules of who may have which bytes, and when, with drivers that have no barriers: each stream is asked by name. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rules_test.h"
+
+#include "process/state.h"
+
+#include <stdlib.h>
+
+static const char OLD[] = "capacity=64M,granularity=64K,lazy=0,timeout=300,driver=12000";
+
+/* The library asks what is over, at a time of its own. */
+static void ask(void) {
+    cr_assert(vp_enter());
+    vp_timelines_poll(&vp_state.timelines, true);
+    vp_leave();
+}
+
+static bool open_still(void) {
+    return vp_timelines_open(&vp_state.timelines);
+}
+
+static uint32_t *flags_of_host(size_t count) {
+    uint32_t *flags;
+    cu_ok(cuMemAllocHost((void **)&flags, count * sizeof *flags));
+    for (size_t i = 0; i < count; i++)
+        flags[i] = 0;
+    return flags;
+}
+
+static void work_until(CUstream stream, uint32_t *flag) {
+    cu_ok(cuStreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+}
+
+/* Streams that come and go, each made before the last has done its work: those that were made after a free are not
+ * waited for, destroyed or not. */
+static void tasks(bool destroyed) {
+    enum { TASKS = 8 };
+    door_open(OLD);
+    uint32_t *flag = flags_of_host(TASKS);
+    CUdeviceptr freed = door_malloc(512);
+    for (int i = 0; i < TASKS; i++) {
+        CUstream task = door_stream(CU_STREAM_DEFAULT);
+        work_until(task, &flag[i]);
+        if (destroyed)
+            cu_ok(door_stream_destroy(task));
+        if (!i)
+            cu_ok(door_free(freed));
+        ask();
+        if (i)
+            flag[i - 1] = 1;
+        vp_sim_step(1000);
+        ask();
+        cr_expect(i || open_still(), "the work before it is under way");
+    }
+    const bool kept = open_still();
+    flag[TASKS - 1] = 1;
+    cu_ok(cuCtxSynchronize());
+    cr_assert(!kept);
+    door_close();
+}
+
+Test(rules, streams_made_later_keep_no_memory_of_old_drivers) {
+    tasks(false);
+}
+
+Test(rules, destroyed_streams_made_later_keep_no_memory_of_old_drivers) {
+    tasks(true);
+}
+
+static unsigned long asked(void) {
+    return vp_sim_calls("cuEventRecord") + vp_sim_calls("cuEventQuery") + vp_sim_calls("cuStreamQuery");
+}
+
+Test(rules, a_free_asks_no_stream_of_an_idle_device_of_old_drivers) {
+    enum { STREAMS = 100, FREES = 10 };
+    door_open(OLD);
+    for (int i = 0; i < STREAMS; i++)
+        cu_ok(door_free_async(door_take(512, door_stream(CU_STREAM_DEFAULT)), CU_STREAM_LEGACY));
+    cu_ok(cuCtxSynchronize());
+    ask();
+    ask();
+    cr_assert(!open_still());
+    const unsigned long before = asked();
+    for (int i = 0; i < FREES; i++) {
+        cu_ok(door_free(door_malloc(512)));
+        ask();
+        ask();
+        cr_assert(!open_still());
+    }
+    cr_assert_leq(asked() - before, 10 * FREES, "%lu", asked() - before);
+    door_close();
+}
+
+/* Where no stream of ours is to be had. */
+Test(rules, memory_comes_back_where_old_drivers_make_no_stream) {
+    door_open(OLD);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr freed = door_malloc(512);
+    cu_ok(cuMemsetD8Async(door_take(512, b), 1, 512, a));
+    vp_sim_fail("cuStreamCreate", -1, CUDA_ERROR_OUT_OF_MEMORY);
+    cu_ok(door_stream_destroy(a));
+    cu_ok(door_free(freed));
+    cu_ok(cuCtxSynchronize());
+    ask();
+    ask();
+    cr_assert(!open_still());
+    door_close();
+}
+
+/* The context ends unseen, and another begins under its handle, as a cover makes a stream. */
+Test(rules, a_stream_of_ours_is_of_the_context_that_lives_with_old_drivers) {
+    CUcontext old = door_open(OLD), new;
+    CUstream a = door_stream(CU_STREAM_DEFAULT);
+    cu_ok(cuMemsetD8Async(door_take(512, a), 1, 512, a));
+    cu_ok(door_free(door_malloc(512)));
+    cu_ok(cuDevicePrimaryCtxReset(0));
+    cu_ok(cuDevicePrimaryCtxRetain(&new, 0));
+    cr_assert_eq(new, old);
+    vp_sim_hold(CU_STREAM_LEGACY);
+    CUdeviceptr work;
+    cu_ok(cuMemAlloc(&work, 512));
+    cu_ok(cuMemsetD8Async(work, 1, 512, CU_STREAM_LEGACY));
+    ask();
+    CUstream b = door_stream(CU_STREAM_DEFAULT);
+    cu_ok(door_free(door_malloc(512)));
+    ask();
+    cu_ok(door_stream_destroy(b));
+    cu_ok(door_free(door_malloc(512)));
+    ask();
+    cr_assert(open_still());
+    vp_sim_release(CU_STREAM_LEGACY);
+    cu_ok(cuCtxSynchronize());
+    while (open_still())
+        ask();
+    vp_sim_hold(CU_STREAM_LEGACY);
+    cu_ok(cuMemsetD8Async(work, 1, 512, CU_STREAM_LEGACY));
+    cu_ok(door_free(door_malloc(512)));
+    ask();
+    vp_sim_release(CU_STREAM_LEGACY);
+    cu_ok(cuCtxSynchronize());
+    ask();
+    ask();
+    cr_assert(!open_still());
+    door_close();
+}
