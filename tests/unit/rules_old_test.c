@@ -91,6 +91,26 @@ Test(rules, a_free_asks_no_stream_of_an_idle_device_of_old_drivers) {
     door_close();
 }
 
+/* Any blocking stream's event tells of it: without them that of ours, made as it is needed. */
+Test(rules, the_legacy_stream_is_waited_for_on_old_drivers) {
+    door_open(OLD);
+    CUdeviceptr work = door_take(512, CU_STREAM_LEGACY), freed = door_malloc(512);
+    cu_ok(door_stream_destroy(door_stream(CU_STREAM_DEFAULT)));
+    cu_ok(cuCtxSynchronize());
+    vp_sim_hold(CU_STREAM_LEGACY);
+    cu_ok(cuMemsetD8Async(work, 1, 512, CU_STREAM_LEGACY));
+    cu_ok(door_free(freed));
+    ask();
+    ask();
+    cr_assert(open_still());
+    vp_sim_release(CU_STREAM_LEGACY);
+    cu_ok(cuCtxSynchronize());
+    ask();
+    ask();
+    cr_assert(!open_still());
+    door_close();
+}
+
 /* Where no stream of ours is to be had. */
 Test(rules, memory_comes_back_where_old_drivers_make_no_stream) {
     door_open(OLD);
