@@ -24,7 +24,7 @@ static bool timeline_over(struct vp_timelines *ls, struct vp_timeline *timeline,
     if (timeline->cover_for != cover) {
         if (timeline->rest)
             timeline->cover = timeline->rest;
-        else if (vp_timeline_record(ls, timeline, false) == 0)
+        else if (vp_timeline_record(ls, timeline, true) == 0)
             timeline->cover = timeline->next - 1;
         else
             return false;

@@ -119,11 +119,11 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         stream = CU_STREAM_LEGACY;
     }
     bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0,
-         joins = late && !over_context && stream == CU_STREAM_LEGACY && ls->joins & VP_JOINS_BLOCKING &&
-                 (ls->barriers || timeline->stream == CU_STREAM_LEGACY);
+         own = timeline->stream == CU_STREAM_LEGACY, named = vp_timelines_all_named(ls),
+         joins = late && !over_context && stream == CU_STREAM_LEGACY && (own || named) && ls->joins & VP_JOINS_BLOCKING;
     if (joins && ls->barriers && !capturing)
         over_context = true;
-    else if (joins && vp_timelines_all_named(ls) && ctx->aside)
+    else if (joins && own && named && ctx->aside)
         stream = ctx->aside->stream;
     else if (joins && !vp_timelines_blocking_idle(ls, ctx))
         return -EBUSY;

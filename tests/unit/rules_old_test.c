@@ -127,6 +127,72 @@ Test(rules, memory_comes_back_where_old_drivers_make_no_stream) {
     door_close();
 }
 
+/* B has something to do while A is held, and need not wait for it. */
+static void goes_on_beside(CUstream a, CUstream b, CUdeviceptr work) {
+    vp_sim_hold(a);
+    cu_ok(cuMemsetD8Async(work, 1, 1, a));
+    cu_ok(door_free(door_malloc(512)));
+    ask();
+    ask();
+    cu_ok(cuMemsetD8Async(work + 1, 1, 1, b));
+    if (a != b)
+        cu_ok(cuStreamSynchronize(b));
+    vp_sim_release(a);
+    cu_ok(cuCtxSynchronize());
+    ask();
+    ask();
+    cr_assert(!open_still());
+}
+
+/* It got no last event: only one of the legacy stream would tell of it, which is had once that has nothing to do. */
+Test(rules, what_a_destroyed_stream_lacks_holds_nobody_up_with_old_drivers) {
+    door_open(OLD);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT),
+             ends = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr work = door_take(512, a);
+    cu_ok(cuCtxSynchronize());
+    vp_sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    cu_ok(door_stream_destroy(ends));
+    vp_sim_fail("cuEventRecord", 0, CUDA_SUCCESS);
+    cr_assert(open_still());
+    goes_on_beside(a, b, work);
+    door_close();
+}
+
+/* And until then what it has queued counts as under way: of that our own stream does not tell. */
+Test(rules, what_a_destroyed_stream_lacks_is_waited_for_with_old_drivers) {
+    door_open(OLD);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), ends = door_stream(CU_STREAM_DEFAULT);
+    uint32_t *flag = flags_of_host(1);
+    goes_on_beside(a, a, door_take(512, a));
+    work_until(ends, flag);
+    vp_sim_fail("cuEventRecord", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    cu_ok(door_stream_destroy(ends));
+    vp_sim_fail("cuEventRecord", 0, CUDA_SUCCESS);
+    cu_ok(door_free(door_malloc(512)));
+    for (int i = 0; i < 4; i++)
+        ask();
+    cr_assert(open_still());
+    *flag = 1;
+    cu_ok(cuCtxSynchronize());
+    ask();
+    ask();
+    cr_assert(!open_still());
+    door_close();
+}
+
+/* The same of one whose end no call told of: the driver says that its handle is none. */
+Test(rules, a_stream_that_ends_unseen_holds_nobody_up_with_old_drivers) {
+    door_open(OLD);
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT),
+             ends = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr work = door_take(512, a);
+    goes_on_beside(a, b, work); /* ours is made, which would have its handle */
+    cu_ok(cuStreamDestroy(ends));
+    goes_on_beside(a, b, work);
+    goes_on_beside(a, b, work);
+}
+
 /* The context ends unseen, and another begins under its handle, as a cover makes a stream. */
 Test(rules, a_stream_of_ours_is_of_the_context_that_lives_with_old_drivers) {
     CUcontext old = door_open(OLD), new;
