@@ -99,6 +99,6 @@ void vp_context_check(struct vp_timelines *ls, struct vp_context *ctx);
 /* The end of a context that was told of before: all its points count as met, its streams and events are forgotten. The
  * struct stays valid as long as points name it. */
 void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx);
-/* Frees the timelines of dropped contexts that no point names any more: one by one in passing is too few where contexts
+/* Frees the timelines that are gone and that no point names any more: one by one in passing is too few where contexts
  * end and their streams were never destroyed. The structs of contexts go with their last ones. */
 void vp_context_tidy(struct vp_timelines *ls);

@@ -5,12 +5,8 @@
 /* Timelines that are gone, from which on the first look is taken whether they might come free. */
 enum { LINGER = 64 };
 
-bool vp_timelines_linger(struct vp_timelines *ls) {
-    /* Twice as many as were left the last time: what cannot come free yet is not looked at again and again. */
-    if (ls->lingering < ls->tidy_at)
-        return false;
-    ls->tidy_at = 2 * ls->lingering;
-    return true;
+bool vp_timelines_linger(const struct vp_timelines *ls) {
+    return ls->lingering >= ls->tidy_at;
 }
 
 /* The timeline's stream cannot be named any more: no capture of it runs, and its points live on. */
@@ -100,4 +96,6 @@ void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
 
 void vp_context_tidy(struct vp_timelines *ls) {
     vp_timelines_sweep(ls, ls->lingering);
+    /* Twice as many as are left: what cannot come free yet is not looked at again and again. */
+    ls->tidy_at = 2 * ls->lingering > LINGER ? 2 * ls->lingering : LINGER;
 }

@@ -145,9 +145,9 @@ void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timelin
 /* The calling thread ends, and its own streams with it: those linked to the list. Makes no driver call, since the
  * thread's part of the driver may be gone. */
 void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own);
-/* True now and then, when many timelines that are gone linger: it is time to poll and to file the free regions anew, so
- * that no point names them any more. */
-bool vp_timelines_linger(struct vp_timelines *ls);
+/* True now and then, when many timelines that are gone linger: it is time to poll, to file the free regions anew, so
+ * that no point names them any more, and for vp_context_tidy(). */
+bool vp_timelines_linger(const struct vp_timelines *ls);
 
 /* An event behind what the timeline has queued so far, that holds nobody up; if it is to be had. */
 void vp_timeline_record_late(struct vp_timelines *ls, struct vp_timeline *timeline);

@@ -17,6 +17,7 @@ static VP_LOCKED void tidy(void) {
         return;
     vp_timelines_poll(&vp_state.timelines, true);
     vp_pools_each(pool) if (pool->mem.moves != vp_state.timelines.moves) vp_memory_refile(&pool->mem);
+    vp_context_tidy(&vp_state.timelines);
 }
 
 void vp_api_note_work(unsigned kind) {

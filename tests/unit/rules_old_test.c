@@ -111,6 +111,25 @@ Test(rules, the_legacy_stream_is_waited_for_on_old_drivers) {
     door_close();
 }
 
+/* Each has left an event, which somebody must ask. */
+Test(rules, destroyed_streams_of_old_drivers_do_not_pile_up) {
+    enum { STREAMS = 3000, MOST = 200 };
+    door_open(OLD);
+    uint32_t *flag = flags_of_host(1);
+    size_t most = 0;
+    for (int i = 0; i < STREAMS; i++) {
+        CUstream stream = door_stream(CU_STREAM_DEFAULT);
+        *flag = 0;
+        work_until(stream, flag);
+        cu_ok(door_stream_destroy(stream));
+        *flag = 1;
+        cu_ok(cuCtxSynchronize());
+        most = vp_state.timelines.lingering > most ? vp_state.timelines.lingering : most;
+    }
+    cr_assert_leq(most, MOST, "%zu", most);
+    door_close();
+}
+
 /* Where no stream of ours is to be had. */
 Test(rules, memory_comes_back_where_old_drivers_make_no_stream) {
     door_open(OLD);
