@@ -34,7 +34,7 @@
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2, ALLOCATED, VP_PASSED_cuMemAllocPitch, c * d, \
       vp_api_alloc_pitch(a, b, c, d, e), CUdeviceptr *, size_t *, size_t, size_t, unsigned int) \
     X(cuMemFree_v2, cuMemFree_v2, FREED, VP_PASSED_cuMemFree, vp_api_free(a), (void)0, CUdeviceptr) \
-    X(cuMemAllocManaged, cuMemAllocManaged, SIZED, VP_HOST_MEMORY, vp_api_managed(*a), CUdeviceptr *, size_t, \
+    X(cuMemAllocManaged, cuMemAllocManaged, SIZED, VP_MANAGED_MEMORY, vp_api_managed(*a), CUdeviceptr *, size_t, \
       unsigned int) \
     X(cuMemAllocHost_v2, cuMemAllocHost_v2, SIZED, VP_HOST_MEMORY, (void)0, void **, size_t) \
     X(cuMemHostAlloc, cuMemHostAlloc, SIZED, VP_HOST_MEMORY, (void)0, void **, size_t, unsigned int) \

@@ -164,7 +164,7 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
         *relief = (struct vp_relief){.begin = vp_clock_ns(),
                                      .gifts = relief->gifts ? relief->gifts : gifts,
                                      .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
-    const bool more_helps = !wanted || is_short(wanted);
+    const bool more_helps = !wanted || wanted == VP_MANAGED_MEMORY || is_short(wanted);
     wanted = wanted ? wanted : UNKNOWN;
     /* Other threads may go on freeing: they are not followed for ever. What one had given back for a call of its own
      * since the last try may have been all that was idle, and enough for both. */
@@ -173,7 +173,7 @@ bool vp_api_relieve_more(struct vp_relief *relief, size_t wanted) {
                  (more_helps && (vp_pressure_trim_all() > 0 || wait_pending(relief, wanted))));
     relief->gifts = gifts;
     /* Once: what others give may be taken by others again. */
-    if (!more && !relief->borrows && wanted != VP_HOST_MEMORY)
+    if (!more && !relief->borrows && wanted < VP_MANAGED_MEMORY)
         more = borrow(relief, wanted);
     vp_leave();
     return more;

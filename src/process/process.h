@@ -55,8 +55,10 @@ struct vp_relief {
     CUstreamCaptureMode mode;
 };
 
-/* It is memory of the host that a call wants, as far as is known. */
+/* It is memory of the host that a call wants, as far as is known; or managed memory: where the device cannot page, that
+ * is the device's. */
 #define VP_HOST_MEMORY SIZE_MAX
+#define VP_MANAGED_MEMORY (SIZE_MAX - 1)
 /* After each failure of a native call with out of memory, which wants so many bytes of the current device (0: it is not
  * known): gives idle memory of every pool back; where there is none, waits for pending work that would free some; then
  * asks the user's other processes. True if any was given back, by whomever: the call is worth another try. */
