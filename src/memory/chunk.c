@@ -326,8 +326,10 @@ static int access_everywhere(struct vp_memory *mem, uint64_t devices, CUmemAcces
     struct vp_chunk *chunk;
     struct vp_mapping *m;
     int err = 0;
+    if (!devices)
+        return 0;
     vp_list_each(chunk, &mem->chunks, link)
-        for (m = chunk->unmapped || !devices ? NULL : chunk->mappings; m && !err; m = m->next)
+        for (m = chunk->unmapped ? NULL : chunk->mappings; m && !err; m = m->next)
             err = set_access(mem, m->addr, chunk->size, devices, flags);
     return err;
 }

@@ -62,7 +62,8 @@ static __attribute__((noinline)) void fence_add_more(struct vp_timelines *ls, st
     if (!p) {
         /* Never laxer for want of memory: the first point becomes one that only the end of its context reaches, or
          * nothing, if another's end would be meant, too. */
-        const bool same = first->timeline->context == timeline->context && first->seq != VP_POINT_NEVER;
+        const bool never = seq == VP_POINT_NEVER || first->seq == VP_POINT_NEVER;
+        const bool same = first->timeline->context == timeline->context && !never;
         first->seq = same ? VP_POINT_OF_THE_END : VP_POINT_NEVER;
         first->waitable = 0;
         return;

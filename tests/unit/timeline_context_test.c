@@ -109,7 +109,7 @@ Test(timeline, events_go_to_the_streams_own_context) {
     fx_close();
 }
 
-/* The first context's end tells nothing of the other's work. */
+/* The first context's end tells nothing of the other's work, nor does it where more is united with that. */
 Test(timeline, a_union_over_contexts_waits_for_all_though_memory_ran_out) {
     CUcontext other = NULL;
     struct rlimit limit, none;
@@ -117,7 +117,7 @@ Test(timeline, a_union_over_contexts_waits_for_all_though_memory_ran_out) {
     cu_ok(cuDevicePrimaryCtxRetain(&other, 1));
     struct vp_context *ctx = vp_context_get(&fx.timelines, other);
     cu_ok(cuCtxSetCurrent(other));
-    struct vp_fence both = freed(timeline_of(0), true);
+    struct vp_fence both = freed(timeline_of(0), true), more = freed(timeline_of(CU_STREAM_PER_THREAD), true);
     cu_ok(cuCtxSetCurrent(fx.handle));
     fx_busy(1);
     while (fx.timelines.point_slab.spare)
@@ -129,11 +129,14 @@ Test(timeline, a_union_over_contexts_waits_for_all_though_memory_ran_out) {
         vp_slab_alloc(&fx.timelines.point_slab);
     cr_assert(!setrlimit(RLIMIT_AS, &none));
     vp_fence_unite(&fx.timelines, &both, &here);
+    vp_fence_unite(&fx.timelines, &more, &both);
     setrlimit(RLIMIT_AS, &limit);
     cu_ok(cuDevicePrimaryCtxReset(1));
     vp_context_drop(&fx.timelines, ctx);
     cr_assert(!over(&both));
+    cr_assert(!over(&more));
     fx_idle(1);
+    vp_fence_clear(&fx.timelines, &more);
     vp_fence_clear(&fx.timelines, &both);
     vp_fence_clear(&fx.timelines, &here);
     fx_close();
