@@ -11,9 +11,11 @@ bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
     vp_list_each_safe(timeline, tmp, &ls->pending, pending) {
         const bool covered = vp_timeline_covered(timeline);
         const bool due = flush && (timeline->open || (covered && vp_list_empty(&timeline->events)));
-        if (timeline->kind == VP_TIMELINE_BARRIER && vp_timelines_all_named(ls))
+        if (timeline->kind == VP_TIMELINE_BARRIER && vp_timelines_all_named(ls)) {
             moved |= (due || covered) && vp_context_cover(ls, timeline->context);
-        else if (due) {
+            if (due && covered && timeline->open && !vp_timeline_covered(timeline)) /* what came since is next */
+                moved |= vp_context_cover(ls, timeline->context);
+        } else if (due) {
             if (timeline->stream == CU_STREAM_LEGACY && vp_timelines_all_named(ls))
                 vp_context_aside(ls, timeline->context);
             vp_timeline_record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);

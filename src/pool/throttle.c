@@ -184,6 +184,15 @@ static void lose(struct vp_throttle *t, uint64_t ns) {
     t->lost_ns += ns;
 }
 
+/* All that the device has to do now. Where no event says so that is recorded at once, what does is looked for. */
+static void note_work(struct vp_pool *pool, struct vp_context *context, struct vp_fence *fence) {
+    struct vp_timelines *timelines = pool->mem.timelines;
+    const bool named = vp_timelines_all_named(timelines);
+    vp_fence_add_barrier(timelines, fence, context, !named);
+    if (named)
+        vp_timelines_poll(timelines, true);
+}
+
 /* After a wait: had the device something to do when the request began? If not, that may be due to the wait. */
 static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp_context *context) {
     struct vp_throttle *t = &pool->throttle;
@@ -208,7 +217,7 @@ static __attribute__((noinline, cold)) bool will_look(struct vp_pool *pool, cons
         atomic_load(&pool->mem.timelines->captures))
         return false;
     t->probe_at = pool->config.now();
-    vp_fence_add_barrier(pool->mem.timelines, &t->probe, req->context, !vp_timelines_all_named(pool->mem.timelines));
+    note_work(pool, req->context, &t->probe);
     return true;
 }
 
@@ -262,12 +271,9 @@ static void begin(struct vp_pool *pool, const struct vp_request *req, struct wai
     wait->begin = wait->moved_at = wait->working_at = wait->over = pool->config.now();
     wait->bound = vp_lesser(bound_of(&pool->throttle), worth(pool));
     /* What was freed with no event of its own gets one, which can be asked like any other. */
-    struct vp_timelines *timelines = pool->mem.timelines;
-    vp_timelines_poll(timelines, true);
-    vp_fence_add_barrier(timelines, &wait->busy, req->context, !vp_timelines_all_named(timelines));
-    if (vp_timelines_all_named(timelines))
-        vp_timelines_poll(timelines, true);
-    wait->serial = timelines->recorded;
+    vp_timelines_poll(pool->mem.timelines, true);
+    note_work(pool, req->context, &wait->busy);
+    wait->serial = pool->mem.timelines->recorded;
 }
 
 /* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes long. */

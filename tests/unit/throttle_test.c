@@ -16,7 +16,11 @@ static unsigned pauses;
 static unsigned idle_after; /* so many pauses, stream 1 gets on; 0: it does not */
 static void (*meanwhile)(void);
 
+static unsigned busy_at; /* the look at the clock before which stream 0 gets work */
+
 static uint64_t now(void) {
+    if (busy_at && !--busy_at)
+        fx_busy(0);
     return now_ns += tick_ns;
 }
 
@@ -115,6 +119,32 @@ Test(throttle, joins_no_streams_on_old_drivers) {
     cu_ok(cuStreamSynchronize(stream[1]));
     vp_sim_release(stream[0]);
     fx_free(a, 2);
+    fx_close();
+}
+
+/* What the device had to do as the request began tells whether it ran out of work, though an earlier cudaFree's bytes
+ * have waited for it until then. */
+Test(throttle, asks_old_drivers_as_a_request_begins) {
+    CUstream stream;
+    struct vp_timeline *seen;
+    open_pool_on("backing=ledger,capacity=16G,lazy=0,timeout=300,driver=12000");
+    cu_ok(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    cr_assert_eq(vp_timeline_get(&fx.timelines, stream, &seen), 0);
+    timeline(0);
+    fx.pool.throttle.ahead_ns = 10 * MS;
+    tick_ns = MS;
+    for (int round = 0; round < 2; round++) {
+        const uint64_t lost = fx.pool.throttle.lost_ns;
+        busy_at = 2;
+        CUdeviceptr a = alloc(BIG, 2);
+        cr_assert(!busy_at && fx.pool.throttle.lost_ns > lost, "%d", round);
+        struct vp_fence fence = {0};
+        cr_assert(!vp_fence_add_barrier(&fx.timelines, &fence, fx.context, false));
+        vp_timelines_poll(&fx.timelines, true);
+        vp_fence_clear(&fx.timelines, &fence);
+        fx_idle(0);
+        fx_free(a, 2);
+    }
     fx_close();
 }
 
