@@ -31,7 +31,7 @@
 /* Memory of the device at once; and that which is none of ours, but tried again when there was too little: memory.c. */
 #define VP_DOORS_MEMORY(X) \
     X(cuMemAlloc_v2, cuMemAlloc_v2, ALLOCATED, VP_PASSED_cuMemAlloc, b, vp_api_alloc(a, b), CUdeviceptr *, size_t) \
-    X(cuMemAllocPitch_v2, cuMemAllocPitch_v2, ALLOCATED, VP_PASSED_cuMemAllocPitch, c * d, \
+    X(cuMemAllocPitch_v2, cuMemAllocPitch_v2, ALLOCATED, VP_PASSED_cuMemAllocPitch, vp_pitched(c, d), \
       vp_api_alloc_pitch(a, b, c, d, e), CUdeviceptr *, size_t *, size_t, size_t, unsigned int) \
     X(cuMemFree_v2, cuMemFree_v2, FREED, VP_PASSED_cuMemFree, vp_api_free(a), (void)0, CUdeviceptr) \
     X(cuMemAllocManaged, cuMemAllocManaged, SIZED, VP_MANAGED_MEMORY, vp_api_managed(*a), CUdeviceptr *, size_t, \

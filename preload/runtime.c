@@ -51,7 +51,7 @@ static bool alloc_pitch(void **ptr, size_t *pitch, size_t width, size_t height) 
     CUdeviceptr found = 0;
     CUresult res = SHORT(vp_door_enter(), cuMemAllocPitch_v2,
                          vp_api_alloc_pitch(&found, pitch, width, height, element));
-    return short_way(res, found, ptr, width * height);
+    return short_way(res, found, ptr, vp_pitched(width, height));
 }
 
 static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream stream) {

@@ -136,13 +136,10 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
     return res;
 }
 
-/* The pitch that CUDA 12 and 13 use on every device so far: rows begin at multiples of 512 bytes. */
-enum { PITCH = 512 };
-
 CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem) {
     if (!out || !pitch || !width || !height || (elem != 4 && elem != 8 && elem != 16) || width > SIZE_MAX / 2)
         return VP_NOT_OURS;
-    size_t row = vp_round_up(width, PITCH);
+    size_t row = vp_round_up(width, VP_PITCH);
     CUresult res = height > SIZE_MAX / 2 / row ? VP_NOT_OURS : vp_api_alloc(out, row * height);
     if (res == CUDA_SUCCESS || res == CUDA_ERROR_OUT_OF_MEMORY)
         *pitch = row;

@@ -41,6 +41,11 @@ bool vp_api_ready(void);
 /* cuMemAlloc, cuMemAllocPitch, cuMemFree. */
 CUresult vp_api_alloc(CUdeviceptr *out, size_t size);
 CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem);
+/* Rows begin at multiples of 512 bytes, by CUDA 12 and 13 on every device so far; and what they take so. */
+enum { VP_PITCH = 512 };
+static inline size_t vp_pitched(size_t width, size_t height) {
+    return (width + VP_PITCH - 1) / VP_PITCH * VP_PITCH * height;
+}
 CUresult vp_api_free(CUdeviceptr ptr);
 
 /* cuMemAllocAsync (`pool` NULL: the device's current pool), cuMemAllocFromPoolAsync, cuMemFreeAsync. */

@@ -333,9 +333,8 @@ static void launches_get_idle_memory(void) {
     }
 }
 
-/* Where a device cannot page, as on some systems, managed memory is its own from the start. */
-static void managed_memory_gets_idle_memory(void) {
-    CUdeviceptr block[20], managed;
+static void leave_2000_mib_idle(void) {
+    CUdeviceptr block[20];
     CUstream stream;
 
     start();
@@ -345,7 +344,23 @@ static void managed_memory_gets_idle_memory(void) {
     for (int i = 0; i < 20; i++)
         CHECK_OK(cuMemFreeAsync(block[i], stream));
     CHECK_OK(cuCtxSynchronize());
+}
+
+/* Where a device cannot page, as on some systems, managed memory is its own from the start. */
+static void managed_memory_gets_idle_memory(void) {
+    CUdeviceptr managed;
+
+    leave_2000_mib_idle();
     CHECK_OK(cuMemAllocManaged(&managed, (size_t)3000 * MIB, CU_MEM_ATTACH_GLOBAL));
+}
+
+/* Narrow rows take many times their bytes. */
+static void rows_get_idle_memory(void) {
+    CUdeviceptr rows;
+    size_t pitch;
+
+    leave_2000_mib_idle();
+    CHECK_OK(cuMemAllocPitch(&rows, &pitch, 16, 6 * MIB, 16));
 }
 
 /* ---- contexts ---- */
@@ -518,7 +533,7 @@ static void flags_leave_sync_memops(void) {
 GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
            GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(nodes_get_idle_memory),
            GUEST(what_graphs_have_left_is_had), GUEST(launches_get_idle_memory), GUEST(managed_memory_gets_idle_memory),
-           GUEST(contexts_come_and_go), GUEST(green_contexts_come_and_go),
+           GUEST(rows_get_idle_memory), GUEST(contexts_come_and_go), GUEST(green_contexts_come_and_go),
            GUEST(green_contexts_run_work_without_streams), GUEST(primary_contexts_are_reset),
            GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory), GUEST(enabling_a_peer_may_fail),
            GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
