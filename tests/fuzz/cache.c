@@ -199,6 +199,11 @@ static void rob(int device) {
         vp_sim_others(device, world.capacity - used);
 }
 
+/* Without barriers nothing tells, while a blocking stream captures, whether threads' own streams are through. */
+static bool is_told(void) {
+    return !world.old_driver || !atomic_load(&vp_state.timelines.captures);
+}
+
 /* Makes sure of memory, finds a place, and says that it is used. */
 static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     const int device = run.streams[b->home].device;
@@ -217,9 +222,7 @@ static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     /* Whose segment has passed to another stream tells that one's: where it tells none the segment's own is meant. */
     const bool known = !(how & UNKNOWN_USE) || cache.segments[b->segment].strange;
     hold_for(HOLD);
-    /* Without barriers nothing tells, while a blocking stream captures, whether threads' own streams are through. */
-    const bool told = !world.old_driver || !atomic_load(&vp_state.timelines.captures);
-    if (how & ROBBED && !armed && !run.meanwhile && told && !is_counted(device, b->size))
+    if (how & ROBBED && !armed && !run.meanwhile && is_told() && !is_counted(device, b->size))
         rob(device);
     bool is_bare = vp_bare_used(b->at, b->size, on(b->home, known));
     vp_sim_others(device, cache.neighbours[device]);
@@ -252,7 +255,7 @@ int cache_get(int stream, size_t size, int graph, unsigned how) {
         return -1;
     /* What lies there otherwise may be another's by now. */
     b.bad = vp_bare_lacking(vp_state.pools[run.streams[stream].device]->bare, b.at, b.size) > 0;
-    if (b.bad && !armed)
+    if (b.bad && !armed && is_told())
         fuzz_fail("%zu bytes at %#llx that there was room for have no memory", b.size, b.at);
     if (!b.bad && !cache.asleep && !(b.owner = owner_new(b.at, b.size)))
         fuzz_fail("%zu bytes at %#llx are not mapped", b.size, b.at);
