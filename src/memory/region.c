@@ -3,6 +3,7 @@
  * it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/region.h"
+
 #include "base/os_memory.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
  * one turns zombie, and stays until its addresses or its entry in the driver are needed elsewhere. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
+
 #include "base/os_memory.h"
 
 #include <errno.h>

@@ -19,6 +19,15 @@ static bool open_still(void) {
     return vp_timelines_open(&vp_state.timelines);
 }
 
+/* What was held is over, and that is known. */
+static void ends(CUstream held) {
+    vp_sim_release(held);
+    cu_ok(cuCtxSynchronize());
+    ask();
+    ask();
+    cr_assert(!open_still());
+}
+
 static uint32_t *flags_of_host(size_t count) {
     uint32_t *flags;
     cu_ok(cuMemAllocHost((void **)&flags, count * sizeof *flags));
@@ -103,11 +112,7 @@ Test(rules, the_legacy_stream_is_waited_for_on_old_drivers) {
     ask();
     ask();
     cr_assert(open_still());
-    vp_sim_release(CU_STREAM_LEGACY);
-    cu_ok(cuCtxSynchronize());
-    ask();
-    ask();
-    cr_assert(!open_still());
+    ends(CU_STREAM_LEGACY);
     door_close();
 }
 
@@ -156,11 +161,7 @@ static void goes_on_beside(CUstream a, CUstream b, CUdeviceptr work) {
     cu_ok(cuMemsetD8Async(work + 1, 1, 1, b));
     if (a != b)
         cu_ok(cuStreamSynchronize(b));
-    vp_sim_release(a);
-    cu_ok(cuCtxSynchronize());
-    ask();
-    ask();
-    cr_assert(!open_still());
+    ends(a);
 }
 
 /* It got no last event: only one of the legacy stream would tell of it, which is had once that has nothing to do. */
@@ -241,10 +242,6 @@ Test(rules, a_stream_of_ours_is_of_the_context_that_lives_with_old_drivers) {
     cu_ok(cuMemsetD8Async(work, 1, 512, CU_STREAM_LEGACY));
     cu_ok(door_free(door_malloc(512)));
     ask();
-    vp_sim_release(CU_STREAM_LEGACY);
-    cu_ok(cuCtxSynchronize());
-    ask();
-    ask();
-    cr_assert(!open_still());
+    ends(CU_STREAM_LEGACY);
     door_close();
 }

@@ -1,6 +1,7 @@
 /* Which blocks came in which order, and what is to come. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/past.h"
+
 #include "base/os_memory.h"
 
 #include <errno.h>
