@@ -142,8 +142,8 @@ struct vp_chunk {
     CUmemGenericAllocationHandle handle;
     size_t size;
     struct vp_mapping *current;
-    struct vp_mapping
-        *home; /* where it was first mapped, and lies again whenever it is wholly free (see vp_mapping_go_home) */
+    /* Where it was first mapped, and lies again whenever it is wholly free (vp_mapping_go_home). */
+    struct vp_mapping *home;
     struct vp_mapping *mappings; /* by vp_mapping.next; owned */
     struct vp_list link;         /* vp_memory.chunks */
     uint64_t mark : 56;          /* scratch of the harvest */
