@@ -175,10 +175,10 @@ void vp_adopt_changed(void) {
         libc.unsetenv(settings[TORCH].variable);
 }
 
-static atomic_bool read;
+static atomic_bool was_read;
 
 void vp_adopt_read(void) {
-    if (!atomic_exchange(&read, true) && vp_adopt_async && libc.getenv(settings[TORCH].alias))
+    if (!atomic_exchange(&was_read, true) && vp_adopt_async && libc.getenv(settings[TORCH].alias))
         vp_adopt_changed();
 }
 
@@ -193,7 +193,7 @@ void vp_adopt_report(void) {
 
 void vp_adopt_refused(const char *text) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    bool refused = !text && read;
+    bool refused = !text && was_read;
     if (text && strstr(text, "MallocAsync"))
         refused = strstr(text, "not yet support") || strstr(text, "meaningful") || strstr(text, "ptr_info");
     if (vp_adopt_async && refused && !atomic_flag_test_and_set(&said))

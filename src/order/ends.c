@@ -6,7 +6,7 @@
 enum { LINGER = 64 };
 
 bool vp_timelines_linger(const struct vp_timelines *ls) {
-    return ls->lingering >= ls->tidy_at;
+    return ls->lingering >= LINGER && ls->lingering >= ls->tidy_at;
 }
 
 /* The timeline's stream cannot be named any more: no capture of it runs, and its points live on. */
@@ -21,8 +21,7 @@ static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline)
     /* What it has still queued, the barrier alone tells. */
     if (timeline->kind == VP_TIMELINE_STREAM)
         ctx->uncovered = ctx->barrier->next;
-    if (!ls->lingering++ && ls->tidy_at < LINGER)
-        ls->tidy_at = LINGER;
+    ls->lingering++;
 }
 
 void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timeline) {
@@ -97,5 +96,5 @@ void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
 void vp_context_tidy(struct vp_timelines *ls) {
     vp_timelines_sweep(ls, ls->lingering);
     /* Twice as many as are left: what cannot come free yet is not looked at again and again. */
-    ls->tidy_at = 2 * ls->lingering > LINGER ? 2 * ls->lingering : LINGER;
+    ls->tidy_at = 2 * ls->lingering;
 }

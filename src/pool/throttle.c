@@ -196,18 +196,22 @@ static void note_work(struct vp_pool *pool, struct vp_context *context, struct v
 /* After a wait: had the device something to do when the request began? If not, that may be due to the wait. */
 static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp_context *context) {
     struct vp_throttle *t = &pool->throttle;
+    struct vp_timelines *timelines = pool->mem.timelines;
     const uint64_t now = pool->config.now(), gap = t->probe_at - t->probed_at;
-    if (!atomic_load(&pool->mem.timelines->captures)) /* one may have begun since */
-        vp_timelines_all_named(pool->mem.timelines) ? vp_timelines_poll(pool->mem.timelines, true)
-                                                    : vp_timeline_poll(pool->mem.timelines, context->barrier);
-    const bool idle = vp_fence_settle(pool->mem.timelines, &t->probe);
+    if (!atomic_load(&timelines->captures)) { /* one may have begun since */
+        if (vp_timelines_all_named(timelines))
+            vp_timelines_poll(timelines, true);
+        else
+            vp_timeline_poll(timelines, context->barrier);
+    }
+    const bool idle = vp_fence_settle(timelines, &t->probe);
     if (idle)
         lose(t, now - t->probe_at + (gap < GAP_MOST_NS ? gap : GAP_MOST_NS) / (t->idle ? 1 : 2));
     else if (t->probe_at - t->waited_at > t->ahead_ns)
         t->ahead_ns = 0;
     t->idle = idle;
     t->probed_at = now;
-    vp_fence_clear(pool->mem.timelines, &t->probe);
+    vp_fence_clear(timelines, &t->probe);
 }
 
 /* Should it be looked after this request? Then what the device has to do now is noted. */

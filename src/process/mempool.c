@@ -124,8 +124,9 @@ static VP_LOCKED void close_ended(void) {
         if (mp->fenced && vp_fence_settle(&vp_state.timelines, &mp->fence)) {
             mempool_free(mp);
             vp_peers_update(pool->mem.device);
-        } else
+        } else {
             atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_ENDED);
+        }
     }
 }
 

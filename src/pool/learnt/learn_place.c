@@ -3,7 +3,6 @@
  * The planner of src/plan does the same and better, with malloc and for minutes; this is for the end of a program. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
-
 #include "base/os_memory.h"
 #include "base/sort.h"
 #include "pool/learnt/learn.h"
