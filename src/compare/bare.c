@@ -4,6 +4,7 @@
  * Blocks are kept here, as the cache keeps them, and are no regions of the memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/bfc.h"
+#include "base/os_memory.h"
 #include "pool/bare/bare.h"
 
 #include <errno.h>
@@ -52,7 +53,7 @@ static void close_books(struct vp_pool *pool) {
     struct books *books = pool->books;
     if (books) {
         vp_slab_finish(&books->slab);
-        munmap(books, sizeof *books);
+        vp_os_give(books, sizeof *books);
     }
     pool->books = NULL;
 }

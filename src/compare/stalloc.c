@@ -18,6 +18,7 @@
 #include "compare/stalloc.h"
 #include "compare/bfc.h"
 #include "compare/stalloc_file.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <string.h>
@@ -311,8 +312,8 @@ static void close_books(struct vp_pool *pool) {
         return;
     vp_stalloc_unload(books->loaded);
     if (books->visits)
-        munmap(books->visits, books->visits_bytes);
-    munmap(books, sizeof *books);
+        vp_os_give(books->visits, books->visits_bytes);
+    vp_os_give(books, sizeof *books);
     pool->books = NULL;
 }
 

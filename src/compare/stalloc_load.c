@@ -3,6 +3,7 @@
 #include "compare/stalloc_file.h"
 
 #include "base/log.h"
+#include "base/os_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@ struct loading {
 };
 
 static void *grow(void *context, void *old, size_t had, size_t wanted) {
-    void *mem = old ? mremap(old, had, wanted, MREMAP_MAYMOVE)
+    void *mem = old ? vp_os_lengthen(old, had, wanted)
                     : mmap(NULL, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return mem == MAP_FAILED ? NULL : mem;
 }
@@ -72,7 +73,7 @@ static int read_file(struct loading *l, const char *path, char *message, size_t 
         return err;
     err = read_text(&r, text, st.st_size ? (size_t)st.st_size : 0);
     if (st.st_size)
-        munmap(text, (size_t)st.st_size);
+        vp_os_give(text, (size_t)st.st_size);
     if (err == -ENOMEM)
         snprintf(message, room, "%s: out of memory", path);
     return err;
@@ -80,7 +81,7 @@ static int read_file(struct loading *l, const char *path, char *message, size_t 
 
 static void drop(void *items, size_t count, size_t size) {
     if (items)
-        munmap(items, vp_stalloc_room(count) * size);
+        vp_os_give(items, vp_stalloc_room(count) * size);
 }
 
 static void drop_arrays(const struct vp_stalloc_plan *plan) {
@@ -94,7 +95,7 @@ static void drop_arrays(const struct vp_stalloc_plan *plan) {
 void vp_stalloc_unload(struct vp_stalloc_plan *plan) {
     if (plan) {
         drop_arrays(plan);
-        munmap(plan, sizeof *plan);
+        vp_os_give(plan, sizeof *plan);
     }
 }
 
@@ -119,6 +120,6 @@ struct vp_stalloc_plan *vp_stalloc_load(const char *path, unsigned number) {
     }
     drop_arrays(&l.plan);
     if (kept)
-        munmap(kept, sizeof *kept);
+        vp_os_give(kept, sizeof *kept);
     return NULL;
 }
