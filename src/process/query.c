@@ -246,7 +246,8 @@ CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdev
             done |= !ctx->gone && !ctx->ending && !ctx->sick && vp_sync_memops(ctx);
     if (done && r)
         r->synced = *(const char *)on;
-    vp_sync_flag |= done ? CU_CTX_SYNC_MEMOPS : 0;
+    if (done && is_new)
+        vp_sync_flag = CU_CTX_SYNC_MEMOPS;
     vp_leave();
     /* Whoever sets it is about to show the memory to a network. */
     if (done && is_new)

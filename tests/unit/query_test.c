@@ -255,6 +255,22 @@ Test(query, calls_on_a_block_are_over_when_they_return_where_that_is_set) {
     door_close();
 }
 
+/* Nobody has asked for it: neither those that are made later, nor whatever flags the program gives them. */
+Test(query, a_block_that_need_not_wait_leaves_contexts_alone) {
+    const unsigned off = 0;
+    CUcontext later;
+    door_open("capacity=64M,granularity=64K,lazy=100,memset=late");
+    CUdeviceptr ours = door_malloc(MiB);
+    cu_ok(sync_memops(&off, ours));
+    cr_assert_eq(vp_sync_flag, 0);
+    cu_ok(cuCtxCreate(&later, NULL, 0, 0));
+    vp_api_context_created(later, false);
+    cr_assert_neq(value_after_memset(ours, 1), 1);
+    cu_ok(cuCtxDestroy(later));
+    cu_ok(door_free(ours));
+    door_close();
+}
+
 /* The driver's lock of a context is a launch's for as long as that waits for room in its queue, and what it waits for
  * may wait for who registers a buffer (UCX #11705). */
 Test(query, a_context_is_told_once_to_be_over_when_calls_return) {
