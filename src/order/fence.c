@@ -181,9 +181,10 @@ bool vp_fence_settle_points(struct vp_timelines *ls, struct vp_fence *fence) {
     return !p;
 }
 
-/* Does work of `timeline` come after the point by itself: on the same stream, or with the point met? */
+/* Does work of `timeline` come after the point by itself: on the same stream, or with the point met? What stands for
+ * other streams', too, is no stream's own. */
 static bool timeline_behind(const struct vp_timeline *timeline, const struct vp_point *p) {
-    return p->timeline == timeline || point_met(p);
+    return (p->timeline == timeline && p->seq < VP_POINT_OF_THE_END) || point_met(p);
 }
 
 /* Did `timeline` wait for the point, or a later one, before? Saves a wait, and no more: what a request may use must not

@@ -119,6 +119,7 @@ Test(timeline, a_union_waits_for_all_though_memory_ran_out) {
     cr_assert(!setrlimit(RLIMIT_AS, &none));
     vp_fence_unite(&fx.timelines, &copy, &both);
     setrlimit(RLIMIT_AS, &limit);
+    cr_assert(!vp_fence_ready(&copy, timeline(1)) && !vp_fence_ready(&copy, timeline(2)));
     fx_idle(1);
     cr_assert(!over(&copy));
     fx_idle(2);
