@@ -30,10 +30,10 @@ static __attribute__((noinline, cold)) int begin(struct vp_timelines *ls, CUstre
     timeline->stream = stream ? stream : CU_STREAM_LEGACY;
     timeline->per_thread = stream == CU_STREAM_PER_THREAD;
     timeline->nonblocking = flags & CU_STREAM_NON_BLOCKING;
-    if (!timeline->nonblocking)
-        ls->joins |= timeline->stream == CU_STREAM_LEGACY ? VP_JOINS_LEGACY
-                     : timeline->per_thread               ? VP_JOINS_BLOCKING | VP_JOINS_OWN
-                                                          : VP_JOINS_BLOCKING;
+    if (timeline->stream == CU_STREAM_LEGACY)
+        ls->joins |= VP_JOINS_LEGACY;
+    else if (!timeline->nonblocking)
+        ls->joins |= VP_JOINS_BLOCKING | (timeline->per_thread ? VP_JOINS_NAMELESS : 0);
     timeline->number = ++ls->streams_seen;
     struct vp_list *own = timeline->per_thread && ls->of_thread ? ls->of_thread(ls->user) : NULL;
     if (own)

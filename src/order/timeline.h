@@ -29,7 +29,8 @@ static inline bool vp_timeline_id_is_barrier(uint64_t id) {
 
 /* What one timeline has waited for lately, so that it need not wait twice. A small cache; a lost entry costs a wait. */
 enum { VP_SEEN = 8 };
-enum { VP_JOINS_LEGACY = 1, VP_JOINS_BLOCKING = 2, VP_JOINS_OWN = 4 };
+/* NAMELESS: blocking ones are among them that other threads cannot name, or of which nothing more is known. */
+enum { VP_JOINS_LEGACY = 1, VP_JOINS_BLOCKING = 2, VP_JOINS_NAMELESS = 4 };
 
 struct vp_timeline {
     uint64_t id; /* cuStreamGetId + 1: unique in the process; top bit set for a barrier. A stream that was taken for
@@ -120,7 +121,7 @@ static inline bool vp_timeline_joins(const struct vp_timelines *ls, const struct
 
 /* Without barriers: are there blocking streams, all of which can be named? */
 static inline bool vp_timelines_all_named(const struct vp_timelines *ls) {
-    return !ls->barriers && (ls->joins & (VP_JOINS_BLOCKING | VP_JOINS_OWN)) == VP_JOINS_BLOCKING;
+    return !ls->barriers && (ls->joins & (VP_JOINS_BLOCKING | VP_JOINS_NAMELESS)) == VP_JOINS_BLOCKING;
 }
 
 void vp_timelines_init(struct vp_timelines *ls, const struct vp_driver *drv);

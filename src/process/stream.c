@@ -24,7 +24,7 @@ void vp_api_note_work(unsigned kind) {
     if (!vp_api_ready())
         return;
     if (kind != VP_WORK_NAMED)
-        vp_state.timelines.joins |= kind == VP_WORK_OWN ? VP_JOINS_BLOCKING | VP_JOINS_OWN : VP_JOINS_LEGACY;
+        vp_state.timelines.joins |= kind == VP_WORK_OWN ? VP_JOINS_BLOCKING | VP_JOINS_NAMELESS : VP_JOINS_LEGACY;
     vp_worked |= kind;
 }
 
@@ -33,7 +33,8 @@ void vp_api_stream_created(CUstream stream) {
     if (!vp_enter())
         return;
     /* Where there is no barrier, or while captures forbid it, every stream is needed by name. */
-    vp_timeline_get(&vp_state.timelines, stream, &timeline);
+    if (vp_timeline_get(&vp_state.timelines, stream, &timeline))
+        vp_state.timelines.joins |= VP_JOINS_BLOCKING | VP_JOINS_NAMELESS;
     vp_leave();
 }
 

@@ -201,6 +201,25 @@ Test(rules, what_a_destroyed_stream_lacks_is_waited_for_with_old_drivers) {
     door_close();
 }
 
+/* One that the library could not note as it was made is waited for, too. */
+Test(rules, a_stream_that_is_not_known_is_waited_for_with_old_drivers) {
+    door_open(OLD);
+    CUstream known = door_stream(CU_STREAM_DEFAULT);
+    vp_sim_fail("cuStreamGetId", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    CUstream unknown = door_stream(CU_STREAM_DEFAULT);
+    vp_sim_fail("cuStreamGetId", 0, CUDA_SUCCESS);
+    CUdeviceptr work = door_take(512, known), freed = door_malloc(512);
+    cu_ok(cuCtxSynchronize());
+    vp_sim_hold(unknown);
+    cu_ok(cuMemsetD8Async(work, 1, 512, unknown));
+    cu_ok(door_free(freed));
+    ask();
+    ask();
+    cr_assert(open_still() || vp_timelines_waiting(&vp_state.timelines, UINT64_MAX));
+    ends(unknown);
+    door_close();
+}
+
 /* The same of one whose end no call told of: the driver says that its handle is none. */
 Test(rules, a_stream_that_ends_unseen_holds_nobody_up_with_old_drivers) {
     door_open(OLD);
