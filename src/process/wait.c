@@ -128,14 +128,16 @@ uint64_t vp_devices_of_all(const struct vp_pool *pool) {
 }
 
 /* Of each context of these. One that fails for good has no work left that could; on its own device it is asked all the
- * same, and what it has freed stays behind it until its end. */
+ * same, and what it has freed stays behind it until its end. For other devices CUDA does not wait in a cudaFree. */
 int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) {
     const uint64_t devices = vp_devices_of_all(pool);
+    const bool named = vp_timelines_all_named(&vp_state.timelines);
     struct vp_context *ctx;
     int err = 0;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
         if (!err && !ctx->gone && devices >> ctx->device & 1 && (ctx->device == pool->mem.device || !ctx->sick)) {
-            err = vp_fence_add_barrier(&vp_state.timelines, fence, ctx, record);
+            err = vp_fence_add_barrier(&vp_state.timelines, fence, ctx,
+                                       record && (ctx->device == pool->mem.device || !named));
             /* It has ended unseen. If another has its handle by now, that is the list's last, and its turn comes. */
             if (ctx->lost)
                 vp_context_get(&vp_state.timelines, ctx->handle);

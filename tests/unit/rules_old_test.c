@@ -232,6 +232,40 @@ Test(rules, a_stream_that_ends_unseen_holds_nobody_up_with_old_drivers) {
     goes_on_beside(a, b, work);
 }
 
+/* CUDA's cudaFree waits for the device that the memory is of. Streams of another, which may reach it, may be about to
+ * wait for each other. */
+static void other_devices_streams_go_on(size_t size) {
+    door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,driver=12000,devices=2");
+    CUcontext own = door_context(0), other = door_context(1);
+    cu_ok(cuCtxSetCurrent(other));
+    CUstream a = door_stream(CU_STREAM_DEFAULT), b = door_stream(CU_STREAM_DEFAULT);
+    CUdeviceptr work = door_take(512, a);
+    cu_ok(door_enable_peer(own));
+    cu_ok(cuCtxSynchronize());
+    cu_ok(cuCtxSetCurrent(own));
+    CUdeviceptr freed = door_malloc(size);
+    cu_ok(cuCtxSetCurrent(other));
+    vp_sim_hold(a);
+    cu_ok(cuMemsetD8Async(work, 1, 1, a));
+    cu_ok(cuCtxSetCurrent(own));
+    cu_ok(door_free(freed));
+    ask();
+    cu_ok(cuCtxSetCurrent(other));
+    cu_ok(cuMemsetD8Async(work + 1, 1, 1, b));
+    cu_ok(cuStreamSynchronize(b));
+    cr_assert(open_still(), "what may still reach it is waited for");
+    ends(a);
+    door_close();
+}
+
+Test(rules, a_small_cudafree_holds_no_other_device_up_with_old_drivers) {
+    other_devices_streams_go_on(512);
+}
+
+Test(rules, a_large_cudafree_holds_no_other_device_up_with_old_drivers) {
+    other_devices_streams_go_on(2 * MiB);
+}
+
 /* The context ends unseen, and another begins under its handle, as a cover makes a stream. */
 Test(rules, a_stream_of_ours_is_of_the_context_that_lives_with_old_drivers) {
     CUcontext old = door_open(OLD), new;
