@@ -28,12 +28,13 @@ static void multicast_created(const CUmulticastObjectProp *prop) {
     CUresult symbol(CUdeviceptr *ptr, CUipcMemHandle handle, unsigned int flags) {                                     \
         bool ours = vp_door_enter();                                                                                   \
         CUresult res = ours ? vp_api_ipc_open(ptr, &handle, flags) : VP_NOT_OURS;                                      \
-        /* What the pool has opened it also knows to be closed. */                                                     \
-        if (res == VP_NOT_OURS && !(res = VP_TRIED(ours, VP_HOST_MEMORY, VP_REAL(symbol)(ptr, handle, flags))) &&      \
-            ours)                                                                                                      \
-            vp_api_tied(VP_TIE_IMPORT);                                                                                \
+        bool native = res == VP_NOT_OURS;                                                                              \
+        if (native)                                                                                                    \
+            res = VP_TRIED(ours, VP_HOST_MEMORY, VP_REAL(symbol)(ptr, handle, flags));                                 \
         if (ours && res == CUDA_SUCCESS)                                                                               \
             vp_api_shares("memory of another process opened");                                                         \
+        if (ours && res == CUDA_SUCCESS && native) /* what the pool has opened it also knows to be closed */           \
+            vp_api_tied(VP_TIE_IMPORT);                                                                                \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }

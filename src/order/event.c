@@ -106,31 +106,43 @@ static void record_failed(struct vp_timelines *ls, struct vp_timeline *timeline,
         timeline->lost = true;
 }
 
-int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late) {
-    struct vp_context *ctx = timeline->context;
-    if (ctx->ending)
-        return -EBUSY;
-    CUstream stream = timeline->stream;
-    bool over_context = false;
+/* Where its next event goes: to a stream, or over the whole context. -EBUSY: nowhere now. */
+static int choose(struct vp_timelines *ls, const struct vp_timeline *timeline, bool late, CUstream *stream,
+                  bool *over_context) {
+    const bool own = timeline->stream == CU_STREAM_LEGACY, named = vp_timelines_all_named(ls);
+    *stream = timeline->stream;
+    *over_context = false;
     if (!nameable(ls, timeline)) {
         if (!ls->barriers && timeline->kind == VP_TIMELINE_STREAM && timeline->nonblocking)
             return -EBUSY;
-        over_context = ls->barriers;
-        stream = CU_STREAM_LEGACY;
+        *over_context = ls->barriers;
+        *stream = CU_STREAM_LEGACY;
     }
-    bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0,
-         own = timeline->stream == CU_STREAM_LEGACY, named = vp_timelines_all_named(ls),
-         joins = late && !over_context && stream == CU_STREAM_LEGACY && (own || named) && ls->joins & VP_JOINS_BLOCKING;
-    if (joins && ls->barriers && !capturing)
-        over_context = true;
-    else if (joins && own && named && ctx->aside)
-        stream = ctx->aside->stream;
-    else if (joins && !vp_timelines_blocking_idle(ls, ctx))
+    if (!late || *over_context || *stream != CU_STREAM_LEGACY || !(own || named) || !(ls->joins & VP_JOINS_BLOCKING))
+        return 0;
+    /* It would join blocking streams. */
+    if (ls->barriers && !atomic_load_explicit(&ls->captures, memory_order_acquire))
+        *over_context = true;
+    else if (own && named && timeline->context->aside)
+        *stream = timeline->context->aside->stream;
+    else if (!vp_timelines_blocking_idle(ls, timeline->context))
         return -EBUSY;
+    return 0;
+}
+
+int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late) {
+    struct vp_context *ctx = timeline->context;
+    CUstream stream;
+    bool over_context;
+    int err = ctx->ending ? -EBUSY : choose(ls, timeline, late, &stream, &over_context);
+    if (err)
+        return err;
+    const bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
     const struct vp_entered entered = over_context ? (struct vp_entered){0} : vp_stream_enter(ls, ctx, stream);
     struct vp_event *ev = NULL;
-    int err = entered.refused || (capturing && (over_context || vp_stream_captures(ls, stream))) ? -EBUSY : 0;
-    if (!err && !(ev = event_take(ls, ctx)))
+    if (entered.refused || (capturing && (over_context || vp_stream_captures(ls, stream))))
+        err = -EBUSY;
+    else if (!(ev = event_take(ls, ctx)))
         err = -ENOMEM;
     if (!err) {
         if (timeline->asked_unlocked)
@@ -141,8 +153,10 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         vp_timer_end(ctx, begin);
         ctx->stats->barriers += over_context;
         ctx->stats->records += !over_context;
-        if ((err = res ? -EIO : 0))
+        if (res) {
             record_failed(ls, timeline, ev, res);
+            err = -EIO;
+        }
     }
     vp_context_leave(ls->drv, entered);
     /* Whoever sees that nothing is recorded any more sees the next number, too. */

@@ -130,9 +130,10 @@ static int begin_record(struct work *w) {
         return VP_PAUSE_DONE;
     if (w->file >= 0 && !kept)
         vp_asleep_remove(w->who->uid, pid);
-    return status ? status
-                  : say(VP_PAUSE_FAILED, "process %d is not paused: " VP_SHARED_STATS_FOLDER ": %s", pid,
-                        strerror(w->file < 0 ? -w->file : ENOSPC));
+    if (status)
+        return status;
+    return say(VP_PAUSE_FAILED, "process %d is not paused: " VP_SHARED_STATS_FOLDER ": %s", pid,
+               strerror(w->file < 0 ? -w->file : ENOSPC));
 }
 
 /* It need not be carried to and fro. */
@@ -162,14 +163,20 @@ static int lock(struct work *w, unsigned ms) {
     return VP_PAUSE_DONE;
 }
 
-/* It is locked: what its page says now stays so. */
+/* It is locked: what its page says now stays so. NULL: nothing is in the way. */
+static const char *refusal(const struct work *w) {
+    if (!w->who->page)
+        return NULL;
+    if (!vp_screen_again(w->who))
+        return "its page is gone, in which stands what ties it to others";
+    return vp_screen_refusal(w->who);
+}
+
 static int checkpoint(struct work *w) {
     CUcheckpointCheckpointArgs args = {0};
     size_t before[VP_SHARED_STATS_DEVICES], after[VP_SHARED_STATS_DEVICES];
     const int pid = w->who->pid;
-    const char *why = !w->who->page             ? NULL
-                      : vp_screen_again(w->who) ? vp_screen_refusal(w->who)
-                                                : "its page is gone, in which stands what ties it to others";
+    const char *why = refusal(w);
     if (why)
         return say(VP_PAUSE_REFUSED, "process %d is not paused: %s", pid, why);
     w->record.stage = VP_ASLEEP_LOCKED;
