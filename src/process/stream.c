@@ -9,8 +9,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
-#include <errno.h>
-
 /* Timelines that are gone and linger. */
 static VP_LOCKED void tidy(void) {
     if (!vp_timelines_linger(&vp_state.timelines))
@@ -44,8 +42,9 @@ void vp_api_stream_destroying(CUstream stream) {
         return;
     /* One that captures, or has joined a capture, cannot be asked for its id. */
     struct vp_timeline *timeline;
-    int err = vp_timeline_get(&vp_state.timelines, stream, &timeline);
-    if (!err || (err == -EBUSY && (timeline = vp_timeline_named(&vp_state.timelines, stream))))
+    if (vp_timeline_get(&vp_state.timelines, stream, &timeline))
+        timeline = vp_timeline_named(&vp_state.timelines, stream);
+    if (timeline)
         vp_timeline_destroying(&vp_state.timelines, timeline);
     tidy();
     vp_leave();

@@ -74,6 +74,21 @@ Test(ends, a_stream_that_has_joined_a_capture_is_destroyed) {
     door_close();
 }
 
+/* As may be once work has failed for good: its handle is none all the same. */
+Test(ends, a_stream_whose_id_is_not_told_is_destroyed) {
+    door_open(SIM);
+    CUstream ends = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr small = door_take(3000, ends);
+    cu_ok(door_free_async(door_take(3000, other), other));
+    cu_ok(door_free_async(small, ends));
+    vp_sim_fail("cuStreamGetId", 1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cu_ok(door_stream_destroy(ends));
+    vp_sim_fail("cuStreamGetId", 0, CUDA_SUCCESS);
+    nothing_is_held_up();
+    cr_assert_eq(vp_sim_violations(), 0);
+    door_close();
+}
+
 /* Its id is not asked then, by which a thread knows its own again: the driver would end the capture. */
 Test(ends, a_threads_own_stream_that_has_joined_a_capture_is_left_alone) {
     CUevent event;
