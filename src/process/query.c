@@ -83,7 +83,8 @@ CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size, bool ordered) {
     if ((!size && vp_spaces_miss(ptr)) || !vp_enter())
         return ptr;
     const struct vp_region *r = ordered ? block_at(ptr, &pool) : NULL;
-    bool ours = (!r || r->sync) && (in_a_pool(ptr, size) || vp_import_maps(ptr, size));
+    const bool whole = r && !r->sync && size <= r->asked - (ptr - r->addr);
+    bool ours = !whole && (in_a_pool(ptr, size) || vp_import_maps(ptr, size));
     vp_leave();
     return ours ? NOWHERE : ptr;
 }

@@ -326,6 +326,9 @@ Test(api, only_memory_in_a_streams_order_is_bound) {
     cr_assert_neq(vp_api_mapped_address(plain, 65536, true), plain);
     cr_assert_eq(vp_api_mapped_address(ordered, 65536, true), ordered);
     cr_assert_neq(vp_api_mapped_address(ordered, 65536, false), ordered);
+    cr_assert_eq(vp_api_mapped_address(ordered, 1 << 20, true), ordered);
+    cr_assert_neq(vp_api_mapped_address(ordered, (1 << 20) + 65536, true), ordered, "what lies behind is another's");
+    cr_assert_neq(vp_api_mapped_address(ordered + 65536, 1 << 20, true), ordered + 65536);
     cu_ok(door_free(plain));
     cu_ok(door_free_async(ordered, s));
     cr_assert_neq(vp_api_mapped_address(plain, 65536, true), plain);
