@@ -113,7 +113,7 @@ static int choose(struct vp_timelines *ls, const struct vp_timeline *timeline, b
     *stream = timeline->stream;
     *over_context = false;
     if (!nameable(ls, timeline)) {
-        if (!ls->barriers && timeline->kind == VP_TIMELINE_STREAM && timeline->nonblocking)
+        if (timeline->kind == VP_TIMELINE_STREAM && (!late || (!ls->barriers && timeline->nonblocking)))
             return -EBUSY;
         *over_context = ls->barriers;
         *stream = CU_STREAM_LEGACY;

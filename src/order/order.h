@@ -94,9 +94,10 @@ bool vp_context_died(struct vp_context *ctx, CUresult res);
  * without context barriers have the legacy stream for that, which covers all but the non-blocking ones. Fails while a
  * capture forbids it; the points then stay open.
  *
- * `late`: not within a call of the program's on that stream. An event on the legacy stream makes later work of blocking
- * streams wait for earlier work of others, which may in turn wait for it: the program has not asked for that, and could
- * hang by it. A barrier holds nothing up. */
+ * `late`: not within a call of the program's on that stream; else nothing stands for the stream, which may be made to
+ * wait for the event. One on the legacy stream makes later work of blocking streams wait for earlier work of others,
+ * which may in turn wait for it: the program has not asked for that, and could hang by it. A barrier holds nothing up.
+ */
 int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late);
 /* The event has left its timeline: another may use it. */
 void vp_event_recycle(struct vp_timelines *ls, struct vp_event *ev);

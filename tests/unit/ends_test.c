@@ -89,6 +89,26 @@ Test(ends, a_stream_whose_id_is_not_told_is_destroyed) {
     door_close();
 }
 
+/* A free comes behind the legacy stream's work by an event of its own stream: one over the context stands for others,
+ * too.
+ */
+Test(ends, a_stream_that_cannot_be_named_waits_for_no_other) {
+    door_open(SIM);
+    CUstream held = door_stream(CU_STREAM_NON_BLOCKING), own = CU_STREAM_PER_THREAD;
+    CUdeviceptr work = door_take(MiB, held), freed = door_take(2 * MiB, own);
+    vp_sim_hold(held);
+    cu_ok(cuMemsetD8Async(work, 1, 1, held));
+    cu_ok(cuMemsetD8Async(work + 1, 1, 1, CU_STREAM_LEGACY));
+    vp_sim_fail("cuStreamGetId", 2, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cu_ok(door_free_async(freed, own));
+    vp_sim_fail("cuStreamGetId", 0, CUDA_SUCCESS);
+    cu_ok(cuMemsetD8Async(work + 2, 1, 1, own));
+    cu_ok(cuStreamSynchronize(own));
+    vp_sim_release(held);
+    nothing_is_held_up();
+    door_close();
+}
+
 /* Its id is not asked then, by which a thread knows its own again: the driver would end the capture. */
 Test(ends, a_threads_own_stream_that_has_joined_a_capture_is_left_alone) {
     CUevent event;
