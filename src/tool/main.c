@@ -124,6 +124,9 @@ static int end_output(const char *command, int status) {
         vp_tool_wrote(write(STDOUT_FILENO, "\n", 1) < 0 ? -errno : -EIO);
     if (!lost)
         return status;
+    /* Who ignores the signal is told. */
+    if (lost == EPIPE)
+        raise(SIGPIPE);
     fprintf(stderr, "vpool %s: standard output: %s\n", command, strerror(lost));
     return status ? status : 1;
 }

@@ -125,14 +125,20 @@ static int phase(void *context, size_t first, const char *name) {
     return p->name ? 0 : -ENOMEM;
 }
 
+/* The addresses of a module's visit are the longest; without an end a line would take all memory. */
+enum { LONGEST_LINE = 1 << 26 };
+
 static int read_lines(struct vp_stalloc_reader *r, struct vp_source *s) {
     char head[64], *line = NULL;
     size_t room = 0;
     bool ended;
     ssize_t n = vp_source_head(s, head, sizeof head, &ended);
     int err = n < 0 ? 0 : vp_stalloc_read_line(r, head, (size_t)n);
-    while (!err && (n = getline(&line, &room, s->file)) >= 0) {
-        if (line[n - 1] == '\n') {
+    while (!err && (n = vp_source_line(s, &line, &room, LONGEST_LINE))) {
+        if (n < 0) {
+            r->line++;
+            err = n == -E2BIG ? vp_stalloc_fault(r, "a line is too long") : (int)n;
+        } else if (line[n - 1] == '\n') {
             line[n - 1] = 0;
             err = vp_stalloc_read_line(r, line, (size_t)n - 1);
         } else {

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +19,10 @@
 static ssize_t peek(int fd, char *head, size_t room) {
     int ends[2];
     ssize_t n = pread(fd, head, room, 0);
-    if (n >= 0 || errno != ESPIPE || pipe2(ends, O_CLOEXEC) < 0)
+    if (n >= 0 || errno != ESPIPE)
+        return n;
+    n = recv(fd, head, room, MSG_PEEK);
+    if (n >= 0 || errno != ENOTSOCK || pipe2(ends, O_CLOEXEC) < 0)
         return n;
     n = tee(fd, ends[1], room, 0);
     if (n > 0)
@@ -28,7 +32,17 @@ static ssize_t peek(int fd, char *head, size_t room) {
     return n;
 }
 
-/* Pipes that were looked into and are still to be read: opened anew, one with a name would wait for another writer. */
+/* Standard input may be what cannot be opened anew by its name: a socket, as below ssh, another user's file or pipe, as
+ * below sudo, or whatever it is where there is no /proc. It is read from its beginning all the same. */
+static int open_anew(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && !strcmp(path, "/dev/stdin") && (fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)) >= 0)
+        lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
+/* Pipes and sockets that were looked into and are still to be read: opened anew, one with a name would wait for another
+ * writer. */
 static struct kept {
     struct kept *next;
     const char *path;
@@ -45,7 +59,7 @@ static struct kept **find_kept(const char *path) {
 int vp_source_fd(const char *path) {
     struct kept **at = find_kept(path), *here = *at;
     if (!here)
-        return open(path, O_RDONLY | O_CLOEXEC);
+        return open_anew(path);
     const int fd = here->fd;
     *at = here->next;
     free(here);
@@ -58,7 +72,8 @@ ssize_t vp_source_peek(const char *path, char *head, size_t room) {
     if (fd < 0)
         return -1;
     const ssize_t n = peek(fd, head, room);
-    struct kept *here = !fstat(fd, &about) && S_ISFIFO(about.st_mode) ? malloc(sizeof *here) : NULL;
+    const bool once = !fstat(fd, &about) && (S_ISFIFO(about.st_mode) || S_ISSOCK(about.st_mode));
+    struct kept *here = once ? malloc(sizeof *here) : NULL;
     if (here) {
         *here = (struct kept){kept, path, fd};
         kept = here;
@@ -163,6 +178,28 @@ ssize_t vp_source_head(struct vp_source *s, char *head, size_t room, bool *ended
     head[n] = 0;
     *ended = c == '\n';
     return n || *ended ? (ssize_t)n : -1;
+}
+
+ssize_t vp_source_line(struct vp_source *s, char **line, size_t *room, size_t most) {
+    size_t n = 0;
+    for (int c = 0; c != '\n' && (c = getc_unlocked(s->file)) != EOF; (*line)[n++] = (char)c) {
+        if (n + 1 >= *room) {
+            const size_t larger = *room ? *room * 2 : 256;
+            char *more = realloc(*line, larger);
+            if (!more)
+                return -ENOMEM;
+            *line = more;
+            *room = larger;
+        }
+        if (n == most) {
+            ungetc(c, s->file);
+            (*line)[n] = 0;
+            return -E2BIG;
+        }
+    }
+    if (n)
+        (*line)[n] = 0;
+    return (ssize_t)n;
 }
 
 const char *vp_source_close(struct vp_source *s) {

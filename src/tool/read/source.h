@@ -25,5 +25,9 @@ int vp_source_fd(const char *path);
  * line as a whole, is not taken in for that. Without the newline, which *ended tells of; the length, or -1 at the end.
  */
 ssize_t vp_source_head(struct vp_source *s, char *head, size_t room, bool *ended);
+/* The next line, with its newline, in memory that grows; at the end without one. How long it is; 0 at the end; -E2BIG:
+ * it is longer than `most` bytes, of which those are told, and more is to be read; -ENOMEM. A zero byte stands behind
+ * it. */
+ssize_t vp_source_line(struct vp_source *s, char **line, size_t *room, size_t most);
 /* What was wrong with the file as such, or NULL; good until the source is opened anew. */
 const char *vp_source_close(struct vp_source *s);

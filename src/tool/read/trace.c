@@ -215,6 +215,9 @@ static int rmm_line(struct vp_trace_reader *r, char *line) {
     return failed || !size ? 0 : add(r, &e, address, stream);
 }
 
+/* No recorder writes one that is nearly as long; without an end it would take all memory. */
+enum { LONGEST_LINE = 1 << 16 };
+
 static bool is_zero(const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (text[i])
@@ -223,11 +226,12 @@ static bool is_zero(const char *text, size_t n) {
 }
 
 /* The recorder of a process that was killed leaves zero bytes behind its last line, at most one line of which
- * has lost but its first byte. */
-static int read_padding(struct vp_trace_reader *r, FILE *file, char **line, size_t *room, ssize_t n) {
-    if (!is_zero(*line, (size_t)n) && (n = getline(line, room, file)) >= 0 && !is_zero(*line, (size_t)n))
-        return vp_trace_fault(r, "more text behind zero bytes");
-    return 0;
+ * has lost but its first byte. Of `line` there may be more (n < 0). */
+static int read_padding(struct vp_trace_reader *r, FILE *file, const char *line, ssize_t n) {
+    bool right = n >= 0 || is_zero(line, LONGEST_LINE);
+    for (int c; right && (c = getc_unlocked(file)) != EOF;)
+        right = !c;
+    return right ? 0 : vp_trace_fault(r, "more text behind zero bytes");
 }
 
 static int read_head(struct vp_trace_reader *r, struct vp_source *s) {
@@ -247,16 +251,18 @@ static int read_head(struct vp_trace_reader *r, struct vp_source *s) {
 }
 
 static int read_lines(struct vp_trace_reader *r, struct vp_source *s) {
-    FILE *file = s->file;
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
     int err = read_head(r, s);
-    while (!err && (n = getline(&line, &room, file)) >= 0) {
+    while (!err && (n = vp_source_line(s, &line, &room, LONGEST_LINE))) {
+        if (n != -ENOMEM && !*line) {
+            err = read_padding(r, s->file, line, n);
+            break;
+        }
         r->line++;
-        if (!*line) {
-            r->line--;
-            err = read_padding(r, file, &line, &room, n);
+        if (n < 0) {
+            err = n == -E2BIG ? vp_trace_fault(r, "a line of more than %d bytes", LONGEST_LINE) : (int)n;
             break;
         }
         bool ended = n && line[n - 1] == '\n';

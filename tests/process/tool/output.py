@@ -9,6 +9,8 @@ import itertools
 import json
 import os
 import re
+import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -68,12 +70,16 @@ def a_closed_output_is_told():
 
 
 def a_pipe_without_a_reader_ends_it():
-    for words in ["help", "--man", "vpool"], ["options"]:
-        come, go = os.pipe()
-        os.close(come)
-        with os.fdopen(go, "w") as pipe:
-            done = vpool(*words, stdout=pipe)
-        assert done.returncode != 0, (words, done)
+    """By the signal, and without a word; whoever ignores that is told."""
+    with tempfile.TemporaryDirectory() as folder:
+        for words in commands(folder):
+            for ignored in False, True:
+                come, go = os.pipe()
+                os.close(come)
+                with os.fdopen(go, "w") as pipe:
+                    done = vpool(*words, stdout=pipe, **{"restore_signals": not ignored})
+                told = "vpool \\w+: standard output: Broken pipe\n" if ignored else ""
+                assert done.returncode == (1 if ignored else -signal.SIGPIPE) and re.fullmatch(told, done.stderr), (words, ignored, done)
 
 
 def writing_commands(folder, name):
@@ -179,6 +185,39 @@ def what_comes_by_a_pipe_is_read_as_a_file_is():
                 assert done.returncode == 0 and not done.stderr and writer.wait(30) == 0, (words, name, content[:20], done)
 
 
+def what_comes_by_a_socket_is_read_as_a_file_is():
+    """As sshd and Node.js give it: such a standard input cannot be opened anew by its name."""
+    dump = json.dumps({"format": "vpool-dump", "version": 1, "devices": []}).encode()
+    for words, content in itertools.product([["replay"], ["plan"], ["report", "-o-"], ["export", "--rmm"]], [TRACE.encode(), gzip.compress(TRACE.encode()), dump]):
+        if content == dump and words[0] in ("replay", "plan"):
+            continue
+        for name in "-", "/dev/stdin":
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                ours.sendall(content)
+                ours.shutdown(socket.SHUT_WR)
+                done = vpool(*words, name, stdin=theirs, stdout=subprocess.DEVNULL)
+                assert done.returncode == 0 and not done.stderr, (words, name, content[:20], done)
+
+
+def what_only_another_user_may_open_is_read():
+    """A file and a pipe that a shell of root's gives to a command of somebody else's, as below sudo."""
+    if os.geteuid() or subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "test", "-x", VPOOL]).returncode:
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(TRACE.encode())
+        file.flush()
+        os.fchmod(file.fileno(), 0o600)
+        for words in ["replay"], ["plan"], ["report", "-o-"], ["export", "--rmm"]:
+            reading, writing = os.pipe()
+            os.write(writing, TRACE.encode())
+            os.close(writing)
+            for end in file.fileno(), reading:
+                done = vpool(*words, "-", stdin=end, stdout=subprocess.DEVNULL, user=65534)
+                assert done.returncode == 0 and not done.stderr, (words, end, done)
+            os.close(reading)
+
+
 def what_is_endless_is_not_read_to_its_end():
     with tempfile.TemporaryDirectory() as folder:
         trace, long = os.path.join(folder, "t.csv"), os.path.join(folder, "long")
@@ -191,6 +230,25 @@ def what_is_endless_is_not_read_to_its_end():
                     ["replay", "--policy=stalloc", "--plan", name, trace], ["plan", "show", name]:
                 done = vpool(*words, stdout=subprocess.DEVNULL)
                 assert done.returncode == 1 and done.stderr.count("\n") == 1 and name in done.stderr, (words, done)
+
+
+def a_line_without_an_end_is_not_read_for_one():
+    """It would take all memory; and of what has no room for it the beginning would be taken for all of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace, plan, long = (os.path.join(folder, name) for name in ("t.csv", "plan", "long"))
+        for name, text in (trace, TRACE), (long, TRACE + "a,3," + "1" * (1 << 20)):
+            with open(name, "w") as file:
+                file.write(text)
+        for words in ["replay"], ["report", "-o-"], ["plan"], ["export", "--rmm"]:
+            done = vpool(*words, long, stdout=subprocess.DEVNULL)
+            assert done.returncode == 1 and done.stderr == f"vpool {words[0]}: {long}:5: a line of more than 65536 bytes\n", (words, done)
+        assert vpool("plan", "-o", plan, trace, stdout=subprocess.DEVNULL).returncode == 0
+        with open(plan, "r+") as file:
+            lines = len(file.readlines())
+            file.write("r,")
+            file.truncate(1 << 27)      # a hole
+        done = vpool("replay", "--policy=stalloc", "--plan", plan, trace, stdout=subprocess.DEVNULL)
+        assert done.returncode == 1 and done.stderr == f"vpool replay: {plan}:{lines + 1}: a line is too long\n", done
 
 
 def what_begins_as_a_dump_is_read_until_it_is_none():
@@ -214,7 +272,10 @@ with open(sys.argv[1], "wb") as file:
 
 
 TESTS = [
+    what_comes_by_a_socket_is_read_as_a_file_is,
+    what_only_another_user_may_open_is_read,
     what_is_endless_is_not_read_to_its_end,
+    a_line_without_an_end_is_not_read_for_one,
     what_begins_as_a_dump_is_read_until_it_is_none,
     what_is_not_printed_is_told,
     a_closed_output_is_told,
