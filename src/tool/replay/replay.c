@@ -262,7 +262,7 @@ static void help(void) {
         "  --sim             on the simulated driver (default): driver time is modelled\n"
         "  --gpu             on this machine's GPU: driver time is measured\n"
         "  --capacity SIZE   memory of the simulated device, with K, M, G or T behind (default 1T)\n"
-        "  --handle SIZE     largest physical handle, in bytes or with K, M or G behind (default: VPOOL_HANDLE)\n"
+        "  --handle SIZE     largest physical handle, 64K to 1G (default: VPOOL_HANDLE)\n"
         "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1)\n"
         "  --late PERCENT    count the driver calls of so much of the end as late, 1 to 100 (default: the last third)\n"
         "  --lag US          let the GPU lag behind the host by up to US microseconds, in modelled time (at most\n"
@@ -298,6 +298,24 @@ static bool parse_us(const char *text, uint64_t *ns) {
         return false;
     *ns = us * UINT64_C(1000);
     return true;
+}
+
+static const char *look_up_handle(void *text, const char *name) {
+    return strcmp(name, "VPOOL_HANDLE") ? NULL : text;
+}
+
+static void note_complaint(void *wrong, const char *line) {
+    *(bool *)wrong = true;
+}
+
+/* As the library reads the variable: a replay tells what a program would get. */
+static bool parse_handle(char *text, uint64_t *handle) {
+    static struct vp_options parsed;
+    bool wrong = !*text;
+    vp_options_parse(&parsed, look_up_handle, text, note_complaint, &wrong);
+    if (!wrong)
+        *handle = parsed.handle;
+    return !wrong;
 }
 
 /* From 1 to `most`. */
@@ -353,8 +371,8 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
                 status = vp_tool_usage("replay", "'%s' is no capacity: " VP_LAUNCH_SIZES, optarg);
             break;
         case 'H':
-            if (!vp_engine_size(optarg, &o->replay.handle))
-                status = vp_tool_usage("replay", "'%s' is no size", optarg);
+            if (!parse_handle(optarg, &o->replay.handle))
+                status = vp_tool_usage("replay", "'%s' is no size of a handle: 64K to 1G", optarg);
             break;
         case 'l':
             if (!parse_us(optarg, &o->replay.lag_ns))

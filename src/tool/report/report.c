@@ -337,7 +337,7 @@ static void help(void) {
          "makes, as JSON. - is standard input.\n\n"
          "  -o, --output FILE  the page (default: report.html; - is standard output)\n"
          "  --policy P[,P…]    replay each trace under each of them: vpool, vpmm, bfc, es,\n"
-         "                     gmlake, stalloc (default: vpool)\n"
+         "                     gmlake, bare, stalloc (default: vpool)\n"
          "  --plan FILE        show stalloc by this plan of vpool plan, too, beside that of\n"
          "                     the trace itself\n"
          "  --capacity SIZE    memory of the simulated device, with K, M, G or T behind\n"

@@ -188,7 +188,8 @@ def a_trace_of_few_events_has_no_late_calls():
 def wrong_values_get_one_line():
     path = trace(HANDED_OVER)
     for args in ["--capacity", "1K"], ["--capacity", "65T"], ["--lag", "x"], ["--lag", "-1"], ["--lag", ""], ["--lag", "5ms"], ["--lag", " 5"], ["--lag", "10000001"], ["--work", "x"], \
-            ["--work", "99999999999999999999"], ["--lag", "5", "--gpu"], ["--late", "0"], ["--late", "101"], ["--late", "5%"], ["--lag"]:
+            ["--work", "99999999999999999999"], ["--lag", "5", "--gpu"], ["--late", "0"], ["--late", "101"], ["--late", "5%"], \
+            ["--handle", "1"], ["--handle", "63K"], ["--handle", "1025M"], ["--handle", "x"], ["--handle", ""], ["--lag"]:
         done = vpool(*args, *([path] if args != ["--lag"] else []))
         assert done.returncode == 2 and not done.stdout and done.stderr.count("\n") == 1, (args, done)
 

@@ -482,6 +482,18 @@ def every_command_has_help():
     assert all(re.search(rf"^  {command} ", vpool("help")[1], re.M) for command in COMMANDS)
 
 
+def every_policy_is_named_where_it_is_taken():
+    policies = [*re.findall(r"\w+", re.search(r"VPOOL_POLICY \(([^;]+);", vpool("options")[1])[1]), "bare"]
+    with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+        trace.write("op,id,size,stream,us\na,1,4194304,0,0\n")
+        trace.flush()
+        for words in ["replay"], ["report", "-o-"], ["export", "--rmm"]:
+            told = re.search(r"  --policy P(.*?)\(default", vpool(words[0], "--help")[1], re.S)[1]
+            for policy in policies:
+                taken = vpool(*words, "--policy", policy, trace.name)[0] == 0
+                assert taken == bool(re.search(rf"\b{policy}\b", told)), (words, policy, told)
+
+
 def options_are_listed():
     status, out, _ = vpool("options")
     assert status == 0 and "  VPOOL_HANDLE (64K..1G; default 256M)\n" in out and "  VPOOL_STATS (1, FILE)\n" in out, out
@@ -577,7 +589,7 @@ TESTS = {
     "lines": lines.TESTS,
     "node": node.TESTS,
     "doctor": doctor.TESTS,
-    "help": [every_command_has_help, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, other_shells_complete_too, wrong_arguments_get_one_line],
+    "help": [every_command_has_help, every_policy_is_named_where_it_is_taken, options_are_listed, topics_are_told, the_manual_is_whole, words_are_completed, other_shells_complete_too, wrong_arguments_get_one_line],
 }
 
 tap.run(TESTS[SUBJECT])
