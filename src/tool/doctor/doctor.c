@@ -56,7 +56,7 @@ static void say_line(enum mark mark, const char *line) {
 
 /* ---- processes of our own ---- */
 
-static char folder[64]; /* for what they write */
+static char folder[PATH_MAX]; /* for what they write */
 
 static const char *in_folder(const char *name) {
     static char path[sizeof folder + 256];
@@ -526,9 +526,8 @@ int vp_tool_doctor(int argc, char **argv) {
     }
     if (capacity && !vp_launch_is_size(capacity))
         return vp_tool_usage("doctor", "'%s' is no size of a device: " VP_LAUNCH_SIZES, capacity);
-    snprintf(folder, sizeof folder, "/tmp/vpool-doctor-XXXXXX");
-    if (!mkdtemp(folder)) {
-        fprintf(stderr, "vpool doctor: /tmp: %s\n", strerror(errno));
+    if (!vp_launch_room("doctor", folder)) {
+        fprintf(stderr, "vpool doctor: %s: %s\n", folder, strerror(errno));
         return 1;
     }
     if (sim && vp_launch_sim(sim_folder))

@@ -83,6 +83,18 @@ bool vp_launch_pages(char folder[PATH_MAX]) {
     return find(folder, places, "docs/design.md");
 }
 
+bool vp_launch_room(const char *command, char folder[PATH_MAX]) {
+    const char *room = getenv("TMPDIR");
+    char whole[PATH_MAX];
+    snprintf(folder, PATH_MAX, "%.3000s/vpool-%s-XXXXXX", room && *room && !strchr(room, '%') ? room : "/tmp", command);
+    if (!mkdtemp(folder))
+        return false;
+    /* Programs may be in another folder when they write there. */
+    if (realpath(folder, whole) && !strchr(whole, '%'))
+        strcpy(folder, whole);
+    return true;
+}
+
 /* ---- the environment ---- */
 
 /* Adds to a list in a variable, before or behind what is there. */

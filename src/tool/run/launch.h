@@ -27,6 +27,10 @@ bool vp_launch_sim(char folder[PATH_MAX]);
 /* The folder in which docs/ lies, with the pages that the help names: of the clone, or where they were installed. */
 bool vp_launch_pages(char folder[PATH_MAX]);
 
+/* Makes a folder of this user's alone for a while: in TMPDIR, unless options would take its name for a pattern, else in
+ * /tmp. False, with errno and the name that was tried. */
+bool vp_launch_room(const char *command, char folder[PATH_MAX]);
+
 /* Which of the two is in LD_PRELOAD, by its name; NULL: neither. */
 const char *vp_launch_preloaded(void);
 /* Puts it behind what is there; libvpool-compare.so takes the place of a libvpool.so. False: its path has a character

@@ -84,7 +84,7 @@ static bool has_expanded(const char *text) {
 /* Of the trace that was asked for, or of one beside others for a time. The program may be in another folder when it
  * begins to record: the names are whole ones. */
 static int choose_names(struct traces *t, char **argv) {
-    const char *asked = vp_launch_options()->trace, *room = getenv("TMPDIR");
+    const char *asked = vp_launch_options()->trace;
     char name[PATH_MAX + 8], folder[PATH_MAX], what[64];
     if (*asked) {
         split(asked, folder, t->pattern);
@@ -94,9 +94,7 @@ static int choose_names(struct traces *t, char **argv) {
         t->own = true;
         name_program(argv, what, sizeof what);
         snprintf(t->pattern, sizeof t->pattern, "%s-%%p.csv", what);
-        snprintf(folder, sizeof folder, "%.3000s/vpool-run-XXXXXX",
-                 room && *room && !has_expanded(room) ? room : "/tmp");
-        if (!mkdtemp(folder))
+        if (!vp_launch_room("run", folder))
             return complain(folder, strerror(errno));
     }
     if (!realpath(folder, t->folder) || has_expanded(t->folder))

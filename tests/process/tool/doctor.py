@@ -166,9 +166,14 @@ def doctor_sees_a_full_folder_of_pages():
 
 
 def doctor_cleans_up():
-    before = set(os.listdir("/tmp"))
-    lines_of("--sim", GUEST, "open", "alloc=3")
-    assert not [name for name in set(os.listdir("/tmp")) - before if name.startswith("vpool-doctor")]
+    """In the folder for such things that the environment names, wherever the program goes."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/sub")
+        script = 'cd sub && echo "$VPOOL_STATS" && exec "$0" open alloc=3'
+        done = subprocess.run([VPOOL, "doctor", "--sim", "--", "sh", "-c", script, GUEST], env={**ENV, "TMPDIR": "."}, cwd=folder,
+                              capture_output=True, text=True, timeout=60)
+        assert f"\n{os.path.realpath(folder)}/vpool-doctor-" in done.stdout and "was served 1 allocation" in done.stdout, done
+        assert os.listdir(folder) == ["sub"], os.listdir(folder)
 
 
 def doctor_refuses_wrong_arguments():
