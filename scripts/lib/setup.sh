@@ -77,6 +77,7 @@ configure()
 {
     local folder=$1 headers
     shift
+    [[ $PWD != *[:[:space:]]* ]] || die "$PWD: LD_PRELOAD cannot hold a path with a space or a colon; move the clone"
     headers=$(scripts/cuda-headers build) || return 1
     [[ $folder == build ]] || set -- "-Dcuda-include=$headers" "$@"
     if [[ -e $folder/build.ninja ]]; then

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,16 @@ def nothing_looked_at_is_not_right():
         assert done.returncode and "Traceback" not in done.stderr and "2.11.0" in done.stderr, done
 
 
+def a_folder_that_cannot_be_preloaded_from_is_not_built_in():
+    for name in "a clone", "a:clone":
+        with tempfile.TemporaryDirectory() as folder:
+            lib = Path(folder, name, "scripts/lib")
+            lib.mkdir(parents=True)
+            shutil.copy(ROOT / "scripts/lib/setup.sh", lib)
+            done = subprocess.run(["bash", "-c", 'source "$0"; configure build', lib / "setup.sh"], capture_output=True, text=True)
+            assert done.returncode == 1 and re.fullmatch(f".*/{name}: LD_PRELOAD cannot hold .*\n", done.stderr), done
+
+
 def the_workflow_calls_what_is_there():
     text = (ROOT / ".github/workflows/ci.yml").read_text()
     usage = (ROOT / "scripts/test").read_text()
@@ -141,4 +152,5 @@ def the_workflow_calls_what_is_there():
 
 tap.run([tests_are_counted, a_program_that_ends_badly_behind_its_cases_is_named, nothing_passes_unseen,
          the_archive_is_what_its_inputs_make, inputs_are_added_once, a_mutation_that_hangs_a_test_is_noticed,
-         mutations_are_named_right, nothing_looked_at_is_not_right, the_workflow_calls_what_is_there])
+         mutations_are_named_right, nothing_looked_at_is_not_right, a_folder_that_cannot_be_preloaded_from_is_not_built_in,
+         the_workflow_calls_what_is_there])
