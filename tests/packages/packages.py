@@ -70,7 +70,7 @@ def an_installation_is_whole():
     wanted = {"bin/vpool", "bin/vpool-snapshot-to-trace", "include/vpool.h", f"{lib}/libvpool.so", f"{lib}/libvpool-compare.so",
               f"{lib}/vpool/libcuda.so.1", f"{lib}/vpool/libcudart.so.13", "share/man/man1/vpool.1", "share/man/man7/libvpool.7",
               "share/bash-completion/completions/vpool.bash", "share/zsh/site-functions/_vpool",
-              "share/fish/vendor_completions.d/vpool.fish"}
+              "share/fish/vendor_completions.d/vpool.fish", "share/doc/vpool/SECURITY.md"}
     assert wanted <= files, wanted - files
     pages = {f"share/doc/vpool/docs/{path.name}" for path in (SOURCE / "docs").iterdir()}
     assert pages <= files, pages - files
