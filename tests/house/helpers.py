@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of what the scripts and the CI use: the count of tests, the archive of fuzz inputs, the steps. Reports in TAP."""
+"""Tests of what the scripts and the CI use: the count of tests, the archive of fuzz inputs, the steps. Reports in TAP.
+
+usage: helpers.py BUILD
+"""
 # SPDX-License-Identifier: Apache-2.0
 import gzip
 import json
@@ -131,6 +134,13 @@ def nothing_looked_at_is_not_right():
         assert done.returncode and "Traceback" not in done.stderr and "2.11.0" in done.stderr, done
 
 
+def what_is_tried_with_each_python_can_be_built():
+    targets = runpy.run_path(str(ROOT / "scripts/try-pythons"), run_name="looked at")["TARGETS"]
+    for target in targets:
+        done = subprocess.run(["ninja", "-C", sys.argv[1], "-t", "query", target], capture_output=True, text=True)
+        assert not done.returncode, (target, done.stderr)
+
+
 def a_folder_that_cannot_be_preloaded_from_is_not_built_in():
     for name in "a clone", "a:clone":
         with tempfile.TemporaryDirectory() as folder:
@@ -153,4 +163,5 @@ def the_workflow_calls_what_is_there():
 tap.run([tests_are_counted, a_program_that_ends_badly_behind_its_cases_is_named, nothing_passes_unseen,
          the_archive_is_what_its_inputs_make, inputs_are_added_once, a_mutation_that_hangs_a_test_is_noticed,
          mutations_are_named_right, nothing_looked_at_is_not_right, a_folder_that_cannot_be_preloaded_from_is_not_built_in,
+         what_is_tried_with_each_python_can_be_built,
          the_workflow_calls_what_is_there])
