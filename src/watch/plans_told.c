@@ -45,5 +45,5 @@ void vp_plans_print(const struct vp_pool *pool) {
             f.placed, f.requests, (double)f.made_bytes / 1048576, (double)f.background_ns / 1e6,
             (double)f.used_bytes / 1048576, (double)f.returned_bytes / 1048576);
     else if (f.wanted)
-        vp_log_print("  plan: there was none; the next run begins with what this one has learnt");
+        vp_log_print("  plan: there was none to begin with; a run that exits leaves one for the next");
 }

@@ -1,5 +1,5 @@
-/* A program that repeats itself: some large blocks that stay, and steps of others. usage: guest [SHIFT [fork | kill]].
- * GUEST_THEN, which no plan is found by: what it does instead, while a plan is made ahead of its first request.
+/* A program that repeats itself: some large blocks that stay, and steps of others. usage: guest [SHIFT [fork | kill |
+ * term]]. GUEST_THEN, which no plan is found by: what it does instead, while a plan is made ahead of its first request.
  *
  * GUEST_BESIDE, too: on so many other devices a block, and GUEST_BLOCKS more, of any size.
  *
@@ -15,6 +15,7 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,8 @@ int main(int argc, char **argv) {
     }
     if (argc > 2 && !strcmp(argv[2], "kill"))
         abort();
+    if (argc > 2 && !strcmp(argv[2], "term"))
+        raise(SIGTERM);
     for (int i = 0; i < LAYERS; i++)
         CHECK_OK(cuMemFreeAsync(weight[i], stream));
     CHECK_OK(cuStreamSynchronize(stream));
