@@ -161,6 +161,22 @@ def the_picture_is_what_is_drawn():
         assert Path(file.name).read_text() == (SOURCE / "docs/memory.svg").read_text(), f"run scripts/draw-memory: {said}"
 
 
+def replayed_figures_are_what_is_printed():
+    """The first table of docs/replay.md: of one pass, and the late calls of three."""
+    traces, faults = sorted((SOURCE / "tests/traces").glob("*.csv.gz")), []
+    shown = re.findall(r"^\| ([\w.-]+)((?: \| [\d.]+){6}) \|$", (SOURCE / "docs/replay.md").read_text(), re.M)
+    passes = [json.loads(output_of(VPOOL, "replay", "--json", f"--repeat={n}", *traces)) for n in (1, 3)]
+    assert len(shown) == len(traces), shown
+    for (name, figures), once, thrice in zip(shown, *passes):
+        live, held = once["peak_live_bytes"], once["peak_held_bytes"]
+        calls = sum(once["driver_calls"][call] for call in ("create", "map", "set_access", "unmap", "release"))
+        printed = (f" | {live / 2**20:.0f} | {held / 2**20:.0f} | {held / live:.4f} | {once['driver_us'] / 1000:.0f} | {calls} | "
+                   f"{thrice['late_driver_calls']}")
+        if (name, figures) != (once["trace"], printed):
+            faults.append(f"docs/replay.md: | {once['trace']}{printed} |")
+    fail_on(faults)
+
+
 # ---- names ----
 
 def told(page):
@@ -309,5 +325,6 @@ def pages_are_short():
     fail_on(faults)
 
 
-tap.run([commands_run, each_exception_is_needed, shown_output_is_what_is_printed, the_picture_is_what_is_drawn, variables_exist,
+tap.run([commands_run, each_exception_is_needed, shown_output_is_what_is_printed, the_picture_is_what_is_drawn,
+         replayed_figures_are_what_is_printed, variables_exist,
          options_and_scripts_exist, files_exist, members_are_explained, links_lead_somewhere, every_page_is_listed, commands_are_marked, pages_are_short])
