@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import random
+import resource
 import subprocess
 import sys
 
@@ -182,6 +183,25 @@ def refuses_what_is_wrong():
     refuses("would be written over", path, os.path.join(folder, ".", "snapshot.pickle"))
     with open(path, "rb") as file:
         assert file.read() == before
+
+
+def writes_whole_or_not_at_all():
+    dump(make())
+    for name in "trace.csv", "trace.csv.gz":
+        trace, link = os.path.join(folder, name), os.path.join(folder, "link to " + name)
+        os.symlink(name, link)
+        with open(trace, "w") as file:
+            file.write("what was there")
+        for to in trace, link:
+            done = subprocess.run([sys.executable, script, path, to], capture_output=True, text=True,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10)))
+            assert done.returncode == 1 and done.stderr == f"snapshot-to-trace: {to}: File too large\n", done
+            with open(trace) as file:
+                assert file.read() == "what was there"
+        assert not run(path, link).returncode and os.path.islink(link)
+        with (gzip.open if name.endswith(".gz") else open)(trace, "rt") as file:
+            assert file.read().splitlines()[1:] == WANTED
+    assert not [name for name in os.listdir(folder) if name.endswith(".tmp")], os.listdir(folder)
 
 
 globals()[case]()
