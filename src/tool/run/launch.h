@@ -27,8 +27,8 @@ bool vp_launch_sim(char folder[PATH_MAX]);
 /* The folder in which docs/ lies, with the pages that the help names: of the clone, or where they were installed. */
 bool vp_launch_pages(char folder[PATH_MAX]);
 
-/* Makes a folder of this user's alone for a while: in TMPDIR, unless options would take its name for a pattern, else in
- * /tmp. False, with errno and the name that was tried. */
+/* Makes a folder of this user's alone for a while: in TMPDIR, unless options would take its name for a pattern or
+ * nothing can be made there, else in /tmp. False, with errno and the name that was tried. */
 bool vp_launch_room(const char *command, char folder[PATH_MAX]);
 
 /* Which of the two is in LD_PRELOAD, by its name; NULL: neither. */

@@ -174,6 +174,9 @@ def doctor_cleans_up():
                               capture_output=True, text=True, timeout=60)
         assert f"\n{os.path.realpath(folder)}/vpool-doctor-" in done.stdout and "was served 1 allocation" in done.stdout, done
         assert os.listdir(folder) == ["sub"], os.listdir(folder)
+    # As that of a job that is over.
+    status, said = lines_of("--sim", TMPDIR="/nonexistent")
+    assert not status, said
 
 
 def doctor_refuses_wrong_arguments():
