@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/names.h"
 
+#include "base/log.h"
+
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -176,6 +178,8 @@ static int complain(struct vp_stacks *s, const char *path, const char *why) {
         s->complaint = NULL;
         return -ENOMEM;
     }
+    /* The path is what the file says, and goes to a terminal. */
+    vp_log_make_plain(s->complaint);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/trace_read.h"
 
+#include "base/log.h"
 #include "tool/read/source.h"
 
 #include <ctype.h>
@@ -16,8 +17,10 @@ int vp_trace_fault(struct vp_trace_reader *r, const char *format, ...) {
     va_list args;
     int n = snprintf(r->message, r->message_room, "%s:%zu: ", r->path, r->line);
     va_start(args, format);
-    if (n >= 0 && (size_t)n < r->message_room)
+    if (n >= 0 && (size_t)n < r->message_room) {
         vsnprintf(r->message + n, r->message_room - (size_t)n, format, args);
+        vp_log_make_plain(r->message + n);
+    }
     va_end(args);
     return -EINVAL;
 }

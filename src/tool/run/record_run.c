@@ -5,6 +5,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/record_run.h"
 
+#include "base/log.h"
 #include "base/options.h"
 #include "tool/out.h"
 #include "tool/replay/engine.h"
@@ -314,10 +315,12 @@ static void say_peak(const struct vp_trace *part, const struct vp_trace_peak *pe
     if (holders.count && !h->stack && holders.count > 1)
         h++;
     fprintf(stderr, "vpool: the peak was %.3f s after the first event", seconds);
-    if (holders.count && h->stack)
-        fprintf(stderr, ": %s held most, %s (%.0f %%)",
-                vp_frame_text(&part->stacks, vp_stacks_frame(&part->stacks, h->stack), text, sizeof text),
-                size_text(h->bytes, bytes), peak->bytes ? 100 * (double)h->bytes / (double)peak->bytes : 0);
+    if (holders.count && h->stack) {
+        vp_frame_text(&part->stacks, vp_stacks_frame(&part->stacks, h->stack), text, sizeof text);
+        vp_log_make_plain(text);
+        fprintf(stderr, ": %s held most, %s (%.0f %%)", text, size_text(h->bytes, bytes),
+                peak->bytes ? 100 * (double)h->bytes / (double)peak->bytes : 0);
+    }
     fputc('\n', stderr);
     free(holders.items);
 }

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -204,6 +205,19 @@ def what_was_meant_is_told():
         assert vpool(command, "-h") == vpool(command, "--help"), command
 
 
+def a_programs_name_moves_no_cursor():
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/a\x1b[31mb\nc"
+        shutil.copy(GUEST, program)
+        # Without symbols its places are told by its own name.
+        if shutil.which("strip"):
+            subprocess.run(["strip", program], check=True)
+        for word in "--stats=1", f"--report={folder}/page.html":
+            status, _, err = vpool("run", "--sim", "--stacks=1K", word, program, "open", "alloc=3")
+            lines = err.removesuffix("\n").split("\n")
+            assert not status and "held most" in err and all(line.startswith("vpool: ") and line.isprintable() for line in lines), err
+
+
 TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
          what_is_written_is_as_described, what_is_spilled_is_told, a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
-         lines_are_broken_between_words, colour_obeys, what_was_meant_is_told]
+         lines_are_broken_between_words, colour_obeys, what_was_meant_is_told, a_programs_name_moves_no_cursor]

@@ -218,6 +218,23 @@ def what_only_another_user_may_open_is_read():
             os.close(reading)
 
 
+def what_a_file_says_moves_no_cursor():
+    """Whoever wrote a file that is refused shall not write to the terminal."""
+    esc, ours, rmm = "\x1b]0;x\x07", TRACE.splitlines()[0], "Thread,Time,Action,Pointer,Size,Stream"
+    plan = "vpool-plan,1\nmade,0.1.0,t\nplanner,vpool\ndevice,0,1,512,512\n"
+    with tempfile.TemporaryDirectory() as folder:
+        trace, wrong = os.path.join(folder, "t.csv"), os.path.join(folder, "wrong")
+        with open(trace, "w") as file:
+            file.write(TRACE)
+        for text in f"{ours}\na,1,{esc},0,0\n", f"{ours}\n{esc},1,5,0,0\n", f"{rmm}\n1,0,{esc},0x1,5,0\n", f"{plan}r,{esc},0,0\n", f"{plan}{esc}\n", \
+                f"{ours}\nl,1,00,/no%1b]0;x%07/such.so,0\nn,1,c,1:10,0\ns,1,0,1,0\na,1,5,0,0,1\n":
+            with open(wrong, "w") as file:
+                file.write(text)
+            words = ["replay", "--policy=stalloc", "--plan", wrong, trace] if text.startswith(plan) else ["export", "--collapsed", wrong]
+            done = vpool(*words, stdout=subprocess.DEVNULL)
+            assert done.stderr and done.stderr[:-1].isprintable(), (text, done)
+
+
 def what_is_endless_is_not_read_to_its_end():
     with tempfile.TemporaryDirectory() as folder:
         trace, long = os.path.join(folder, "t.csv"), os.path.join(folder, "long")
@@ -274,6 +291,7 @@ with open(sys.argv[1], "wb") as file:
 TESTS = [
     what_comes_by_a_socket_is_read_as_a_file_is,
     what_only_another_user_may_open_is_read,
+    what_a_file_says_moves_no_cursor,
     what_is_endless_is_not_read_to_its_end,
     a_line_without_an_end_is_not_read_for_one,
     what_begins_as_a_dump_is_read_until_it_is_none,
