@@ -223,7 +223,7 @@ static unsigned complaint_count;
 static void complain(void *context, const char *line) {
     say(WRONG, "%s", line);
     if (complaint_count < sizeof complaints / sizeof *complaints)
-        snprintf(complaints[complaint_count++], sizeof *complaints, "%s", line);
+        snprintf(complaints[complaint_count++], sizeof *complaints, "%.255s", line);
 }
 
 static bool is_told(const char *line) {
@@ -288,8 +288,11 @@ static void check_environment(void) {
     int err = vp_options_check_file(config, complain, NULL);
     if (!err)
         say(NOTE, "%s has options by program name, too", config);
-    else if (err != -ENOENT || config == named)
-        say(WRONG, "VPOOL_CONFIG: %s: %s", config, vp_config_error(err));
+    else if (err != -ENOENT || config == named) {
+        char line[PATH_MAX + 128];
+        snprintf(line, sizeof line, "VPOOL_CONFIG: %s: %s; it is left out", config, vp_config_error(err));
+        complain(NULL, line);
+    }
     vp_doctor_lending(&options, say_line);
     if (options.policy != VP_POLICY_NATIVE)
         vp_learnt_doctor(options.plan, options.policy == VP_POLICY_STALLOC, say);
