@@ -167,7 +167,7 @@ void vp_plans_open(struct vp_pool *pool) {
         (!getcwd(plans.folder, sizeof plans.folder) || *plans.folder != '/'))
         *plans.folder = 0;
     if (!path_of(dev, path, &why)) {
-        vp_log_once(VP_LOG_WARN, "VPOOL_PLAN: %s: nothing is learnt", why);
+        vp_log_once(VP_LOG_WARN, "VPOOL_PLAN: %s%s%s; nothing is learnt", path, *path ? ": " : "", why);
         return;
     }
     read_plan(pool, path);

@@ -93,11 +93,10 @@ bool vp_plans_path(char *path, size_t room, uint64_t key, const char **why) {
     *why = n < 0 ? "neither XDG_CACHE_HOME nor HOME names a folder" : "the path is too long";
     if (n < 0 || (size_t)n + 1 + 16 + sizeof SUFFIX > room)
         return false;
-    *why = "the folder cannot be made";
-    if (!make_folders(path))
-        return false;
-    *why = "the folder of plans is another user's, or others may write to it";
-    if (lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & (S_IWGRP | S_IWOTH))
+    const bool there = make_folders(path);
+    *why = there ? "the folder is another user's, or others may write to it" : strerror(errno);
+    if (!there || lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+        st.st_mode & (S_IWGRP | S_IWOTH))
         return false;
     snprintf(path + n, room - (size_t)n, "/%016llx%s", (unsigned long long)key, SUFFIX);
     return true;
