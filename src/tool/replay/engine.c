@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* The part of a run whose driver calls, and the time in them, are counted as late, where nothing else is asked for. */
@@ -46,12 +47,24 @@ static void *symbol(const char *name, void *handle) {
     return dlsym(handle, name);
 }
 
+/* The simulated device has terabytes of addresses, of which none is ever touched. */
+static void lift_limit(const char *command) {
+    struct rlimit addresses;
+    if (getrlimit(RLIMIT_AS, &addresses) || addresses.rlim_cur == RLIM_INFINITY)
+        return;
+    addresses.rlim_cur = addresses.rlim_max;
+    if (setrlimit(RLIMIT_AS, &addresses) || addresses.rlim_max != RLIM_INFINITY)
+        fprintf(stderr, "vpool %s: addresses are limited here (ulimit -v): what finds none counts as out of memory\n",
+                command);
+}
+
 int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
     char folder[PATH_MAX], path[PATH_MAX + 16] = "libcuda.so.1", *settings;
     /* Of a program that was run the library has said what is wrong with its options. */
     if (strcmp(o->command, "run"))
         vp_options_announce();
     if (!o->gpu) {
+        lift_limit(o->command);
         const char *own = getenv("VPOOL_SIM");
         if (!vp_launch_sim(folder)) {
             fprintf(stderr, "vpool %s: " VP_LAUNCH_NO_SIM "\n", o->command);

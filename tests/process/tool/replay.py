@@ -6,6 +6,7 @@ usage: replay.py VPOOL
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -234,7 +235,22 @@ def a_wrong_variable_gets_one_line():
             assert name in done.stderr, done
 
 
-tap.run([a_wrong_variable_gets_one_line, waits_of_the_gpu_cost_no_time_while_it_has_work, late_waits_where_the_device_is_full, the_host_waits_by_itself,
+def limited_addresses_are_told():
+    """A limit that can be lifted is, and another is no answer about the trace. A sanitizer's runtime needs terabytes itself."""
+    if os.environ.get("TEST_PRELOAD", "").split(":")[:-1]:
+        return
+    rows = [("a", n, 1024, 0, n) for n in range(32)]
+
+    def limited(hard):
+        done = subprocess.run([VPOOL, "replay", "--json", trace(rows)], env=ENV, capture_output=True, text=True, timeout=60,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, hard)))
+        return json.loads(done.stdout)["ooms"], done.stderr
+    assert limited(resource.RLIM_INFINITY) == (0, ""), limited(resource.RLIM_INFINITY)
+    ooms, said = limited(8 << 30)
+    assert ooms and said.count("\n") == 1 and "ulimit -v" in said, (ooms, said)
+
+
+tap.run([limited_addresses_are_told, a_wrong_variable_gets_one_line, waits_of_the_gpu_cost_no_time_while_it_has_work, late_waits_where_the_device_is_full, the_host_waits_by_itself,
          a_wait_of_the_host_may_cost_time, waits_end_where_they_have_cost_enough, who_lags_little_needs_no_wait,
          the_gpu_is_kept_at_work, work_replaces_the_times, without_a_lag_no_time_passes, the_end_is_as_long_as_one_likes,
          the_table_has_a_column_more,
