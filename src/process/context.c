@@ -108,11 +108,12 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
     if (ctx && !ended)
         vp_context_revive(&vp_state.timelines, ctx);
     if (ctx && ended) {
-        CUdevice dev = ctx->device;
+        const CUdevice dev = ctx->device;
         drop(ctx);
-        /* A green one held the primary, which may have ended with it. */
-        if ((ctx = vp_context_on(&vp_state.timelines, dev)) && ctx->primary)
-            vp_context_check(&vp_state.timelines, ctx);
+        /* A green one held the primary, which may have ended with it; and a reset of that ends all green ones. */
+        vp_list_each(ctx, &vp_state.timelines.contexts, link)
+            if (ctx->device == dev && !ctx->gone)
+                vp_context_check(&vp_state.timelines, ctx);
     }
     vp_leave();
 }

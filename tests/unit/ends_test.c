@@ -191,6 +191,21 @@ Test(ends, a_green_context_takes_the_primary_with_it) {
     door_close();
 }
 
+Test(ends, a_reset_takes_green_contexts_along) {
+    CUgreenCtx green;
+    CUcontext context;
+    CUdeviceptr got;
+    door_open(SIM);
+    cu_ok(door_green_create(&green, &context, 0));
+    cu_ok(cuCtxPushCurrent(context));
+    door_malloc(2 * MiB);
+    cu_ok(door_primary_reset(0));
+    cr_assert_eq(door_alloc(&got, 2 * MiB), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    cr_assert_eq(vp_state.pools[0]->mem.stats.live_bytes, 0);
+    cr_assert_eq(vp_sim_violations(), 0);
+    door_close();
+}
+
 /* What it had queued still uses what was freed behind it. */
 static CUdeviceptr work_in_green(CUstream held) {
     CUgreenCtx green;
