@@ -148,15 +148,14 @@ VP_EARLY static void *find_function(const char *prefix, const char *name) {
     return NULL;
 }
 
-/* They stand in libc.so.6 from glibc 2.34 on, in libdl.so.2 before; in musl's libc.musl-ARCH.so.1 or libc.so. */
-VP_EARLY static void *find_own(const char *name) {
+VP_EARLY void *vp_early_own(const char *name) {
     void *function = find_function("libc.", name);
     return function ? function : find_function("libdl.", name);
 }
 
 VP_EARLY void vp_early_find(void) {
-    void *symbol = find_own("dlsym"), *versioned = find_own("dlvsym");
-    void *open = find_own("dlopen"), *close = find_own("dlclose");
+    void *symbol = vp_early_own("dlsym"), *versioned = vp_early_own("dlvsym");
+    void *open = vp_early_own("dlopen"), *close = vp_early_own("dlclose");
     vp_real_dlopen = (vp_dlopen_fn *)(open && close ? open : (void *)no_symbol);
     vp_real_dlclose = (vp_dlclose_fn *)close;
     vp_real_dlvsym = versioned ? (vp_dlvsym_fn *)versioned : no_versioned_symbol;

@@ -32,6 +32,10 @@ extern vp_dlclose_fn *vp_real_dlclose;
  * the same. */
 void vp_early_find(void);
 
+/* A function of libc's own, whatever stands before it; NULL: it has none. They stand in libc.so.6 from glibc 2.34 on,
+ * some in libdl.so.2 before; in musl's libc.musl-ARCH.so.1 or libc.so. */
+void *vp_early_own(const char *name);
+
 bool vp_early_equal(const char *a, const char *b);
 /* RTLD_DEFAULT, or what dlopen(NULL) gives. */
 bool vp_early_is_anywhere(const void *handle);

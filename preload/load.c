@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <vpool.h>
 #include "process/process.h"
+#include "base/clock.h"
 #include "base/options.h"
 #include "base/output.h"
 #include "watch/stacks.h"
@@ -19,6 +20,9 @@ bool vp_load_aside;
  * first, in another library's constructor. */
 __attribute__((constructor)) static void begin(void) {
     vp_early_find();
+    int (*clock)(clockid_t, struct timespec *) = (__typeof__(clock))vp_early_own("clock_gettime");
+    if (clock)
+        vp_clock_ask = clock;
     /* Asked as the program would: we ourselves, being linked with -Bsymbolic, find our own. */
     const void *first = vp_real_dlsym(vp_real_dlopen(NULL, RTLD_LAZY), "vpool_version");
     if ((vp_load_aside = first && first != (void *)vpool_version))

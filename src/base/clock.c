@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+int (*vp_clock_ask)(clockid_t, struct timespec *) = clock_gettime;
 uint64_t (*vp_clock_modelled)(void);
 /* As long as the kernel takes for the shortest nap anyway. */
 enum { NAP_NS = 50000 };

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/plans.h"
 
+#include "base/clock.h"
 #include "pool/learnt/learnt.h"
 
 #include <dirent.h>
@@ -136,7 +137,7 @@ static void look_at(struct sweep *s, const char *name, time_t now) {
 static void look_at_all(struct sweep *s) {
     _Alignas(struct dirent64) char entries[2048];
     unsigned files = FILES_MOST;
-    const time_t now = time(NULL);
+    const time_t now = vp_clock_date();
     s->bytes = 0;
     *s->name = 0;
     lseek(s->folder, 0, SEEK_SET);

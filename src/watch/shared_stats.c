@@ -86,7 +86,7 @@ static bool abandoned(int folder, const char *name, int pid, time_t changed) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) /* it cannot be looked at now */
         return false;
     if (!read_page(folder, name, &page))
-        return !there && time(NULL) - changed > BEGUN_S;
+        return !there && vp_clock_date() - changed > BEGUN_S;
     return page.namespace == vp_process_namespace() && (!there || !vp_process_same(&now, &page.process));
 }
 
@@ -160,7 +160,7 @@ static void create_page(void) {
         page->namespace = vp_process_namespace();
         page->takes_dumps = takes_dumps;
         vp_dump_hear(&page->dumps_asked);
-        page->began = (uint64_t)time(NULL);
+        page->began = (uint64_t)vp_clock_date();
         vp_process_read(0, &page->process);
         snprintf(page->release, sizeof page->release, "%s", VP_VERSION);
         snprintf(page->policy, sizeof page->policy, "%s", vp_policy_name());

@@ -5,6 +5,7 @@
 #include "watch/holders.h"
 #include "watch/plans.h"
 #include "watch/trace.h"
+#include "base/clock.h"
 #include "base/output.h"
 #include "pool/bare/bare.h"
 #include "process/poison.h"
@@ -237,8 +238,8 @@ static int64_t began(void) {
     struct vp_process self = {0};
     struct timespec boot, now;
     long ticks = sysconf(_SC_CLK_TCK);
-    clock_gettime(CLOCK_BOOTTIME, &boot);
-    clock_gettime(CLOCK_REALTIME, &now);
+    vp_clock_ask(CLOCK_BOOTTIME, &boot);
+    vp_clock_ask(CLOCK_REALTIME, &now);
     if (!vp_process_read(0, &self) || ticks <= 0)
         return INT64_MAX;
     int64_t age = (int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec -

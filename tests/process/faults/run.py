@@ -499,6 +499,8 @@ CASES = [
     ("50 plug-ins with functions of CUDA's that the program's overrule", same("overruled")),
     ("51 a library that is told of memory that goes, and asks under the same lock", same("unmaps")),
     ("52 a descriptor that lacks as others' pages are looked at", says("swept", r"^the other's page 0$")),
+    ("53 a clock of the program's own that stands still",
+     says("clock", r"^cuMemAlloc.* -> 2\ncuMemAlloc.* -> 0$", sim="capacity=64M")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
