@@ -285,6 +285,10 @@ static inline void vp_pool_waited(struct vp_pool *pool, uint64_t ns, bool in_vai
 void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const void *owner);
 /* The counts, with what the fast path has done. */
 struct vp_memory_stats vp_pool_stats(struct vp_pool *pool);
+/* How many blocks have come and gone by now, and one; with none parked. */
+static inline uint64_t vp_pool_turn(const struct vp_pool *pool) {
+    return pool->mem.stats.allocs + pool->mem.stats.frees + 1;
+}
 /* Bytes that it has of the device and that are not live: what PyTorch's cache has freed is not. */
 uint64_t vp_pool_idle(struct vp_pool *pool);
 

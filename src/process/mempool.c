@@ -86,6 +86,11 @@ static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
     return mp->used + vp_mempools_idle(mp->device, mp);
 }
 
+/* Has no block come or gone since the program was told that what is idle on the device is free? */
+static VP_LOCKED bool told_as_free(const struct vp_mempool *mp) {
+    return vp_state.told_free[mp->device] == vp_pool_turn(vp_state.pools[mp->device]);
+}
+
 static VP_LOCKED void note_peaks(struct vp_mempool *mp) {
     const uint64_t now = reserved(mp);
     vp_pool_note_peak(mp->used, &mp->used_high, vp_state.pools[mp->device], mp);
@@ -216,9 +221,10 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
     note_peaks(mp);
     switch (attr) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-        /* Who has it kept and asks adds it to what is free, or takes it off: from now on it is not free, too. */
-        mp->told |= mp->threshold_set;
-        *(cuuint64_t *)value = reserved(mp);
+        /* Who has it kept and asks adds it to what is free, or takes it off: from now on it is not free, too. But what
+         * was told as free just before, as TensorRT-LLM asks, stays so. */
+        mp->told |= mp->threshold_set && !told_as_free(mp);
+        *(cuuint64_t *)value = mp->told || !mp->threshold_set ? reserved(mp) : mp->used;
         break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = mp->reserved_high; break;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *(cuuint64_t *)value = mp->used; break;

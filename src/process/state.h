@@ -86,6 +86,7 @@ struct vp_state {
     uint64_t used VP_GUARDED;                          /* devices that a context was seen of, one bit each */
     CUmemoryPool defaults[VP_DEVICES] VP_GUARDED;      /* the default pools of devices, as far as they were asked for */
     struct vp_mempool *current[VP_DEVICES] VP_GUARDED; /* the device's current pool; NULL: one that we do not serve */
+    uint64_t told_free[VP_DEVICES] VP_GUARDED; /* vp_pool_turn() as idle memory was told as free at last; 0: none was */
     atomic_uint_least64_t
         mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools VP_GUARDED;

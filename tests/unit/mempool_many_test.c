@@ -40,6 +40,42 @@ Test(mempool, many_pools_that_keep_memory_are_told_of_at_once) {
     door_close();
 }
 
+/* TensorRT-LLM plans its cache with what is free and, asked behind that, what its pool has idle. */
+Test(mempool, what_was_told_as_free_is_not_told_as_reserved) {
+    const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    size_t unused, total;
+    CUdeviceptr a, kept;
+    CUmemoryPool pool;
+    uint64_t value = UINT64_MAX, used;
+    door_open("capacity=64M,granularity=64K,lazy=0");
+    cu_ok(cuMemPoolCreate(&pool, &props));
+    cr_assert(vp_api_pool_created(pool, &props));
+    cu_ok(vp_api_pool_set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+    for (int i = 0; i < 4; i++) {
+        cu_ok(vp_api_alloc_async(&a, 16 * MiB, pool, 0));
+        cu_ok(vp_api_alloc_async(&kept, MiB, pool, 0));
+        cu_ok(door_free_async(a, 0));
+        cu_ok(vp_api_mem_info(&unused, &total));
+        if (i < 2) {
+            cu_ok(vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value));
+            cu_ok(vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+            cr_assert_eq(unused + (value - used), total - (i + 1) * MiB, "%zu and %lu of %zu", unused, value - used,
+                         total);
+        }
+    }
+    /* Who asks at another time is told of what the pool keeps, from then on as no longer free. */
+    cu_ok(door_free_async(kept, 0));
+    cu_ok(vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value));
+    cr_assert_geq(value, 19 * MiB);
+    for (int i = 0; i < 2; i++) {
+        cu_ok(vp_api_mem_info(&unused, &total));
+        cr_assert_eq(unused, total - value);
+        cu_ok(vp_api_pool_get_attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &value));
+    }
+    door_close();
+}
+
 /* Each device is asked for its own once, however often CUDA's own pool is allocated from. */
 Test(mempool, a_pool_that_is_not_ours_is_not_looked_for_at_each_allocation) {
     const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
