@@ -202,3 +202,22 @@ void vp_adopt_refused(const char *text) {
                "own allocator, with all that it can (docs/pytorch.md)",
                text ? "PyTorch refuses this" : "No other process is shown PyTorch's memory (cuIpcGetMemHandle)");
 }
+
+/* In as many bytes, where they lie: who tries smaller batches, as accelerate's find_executable_batch_size does, knows
+ * the error by its words. PyTorch 2.6 writes the device as a byte, and the text ends there for Python. */
+void vp_adopt_reword(char *text, size_t length) {
+    static const char begin[] = "Allocation on device ", end[] = " would exceed allowed memory. (out of memory)",
+                      new_begin[] = "CUDA out of memory. ", new_end[] = " would exceed its memory.";
+    enum { BEGIN = sizeof(begin) - 1, END = sizeof(end) - 1, ADDED = sizeof(new_begin) - 1 };
+    _Static_assert(ADDED + sizeof(new_end) - 1 == END, "no byte more");
+    if (!vp_adopt_async || length <= BEGIN + END || memcmp(text, begin, BEGIN) != 0)
+        return;
+    const bool raw = (unsigned char)text[BEGIN] < 10;
+    const size_t device = BEGIN + (raw ? 1 : strspn(text + BEGIN, "0123456789"));
+    if (device == BEGIN || device > length - END || memcmp(text + device, end, END) != 0)
+        return;
+    text[BEGIN] += raw ? '0' : 0;
+    memmove(text + ADDED, text, device);
+    memcpy(text, new_begin, ADDED);
+    memcpy(text + ADDED + device, new_end, sizeof(new_end) - 1);
+}

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Is PyTorch to keep its cache (torch.h)? Its variable is left alone then. */
 extern bool vp_adopt_bare;
@@ -33,3 +34,6 @@ void vp_adopt_report(void);
 /* PyTorch fails with that text; NULL: CUDA shows memory of streams to nobody else. What its other backend cannot, where
  * that was not the user's choice, is worth a line, once. */
 void vp_adopt_refused(const char *text);
+
+/* PyTorch makes an exception of that text: out of memory is to be known by it as where its cache stays. */
+void vp_adopt_reword(char *text, size_t length);

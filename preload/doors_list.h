@@ -443,7 +443,7 @@
     X(VP_TORCH_CURRENT) X(VP_TORCH_STREAM) X(VP_TORCH_ROUND_CUDA) X(VP_TORCH_ROUND) X(VP_TORCH_REPORT)
 
 /* X(index, symbol): 0: an allocation was refused; 1, 2: the environment is read; 3 to 8: something fails; 9: its
- * allocator is changed for the program's; all others: pools of memory are in use. */
+ * allocator is changed for the program's; 17 to 19: an exception is made; all others: pools of memory are in use. */
 #define VP_DOORS_TORCH_PASSED(X) \
     X(0, _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE) \
     X(1, _ZN3c105utils7get_envEPKc) \
@@ -461,7 +461,10 @@
     X(13, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbb) \
     X(14, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbbb) \
     X(15, _ZN2at4cuda7MemPoolC1EPN3c104cuda20CUDACachingAllocator13CUDAAllocatorEbbb) \
-    X(16, _ZN2at4cuda7MemPoolC1ESt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEEbbb)
+    X(16, _ZN2at4cuda7MemPoolC1ESt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEEbbb) \
+    X(17, _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
+    X(18, _ZN3c105ErrorC2ENS_14SourceLocationESs) \
+    X(19, _ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE)
 
 /* X(symbol): libc's own: dlsym.S. */
 #define VP_DOORS_LIBC(X) \

@@ -360,8 +360,10 @@ __attribute__((visibility("hidden"))) void *vp_torch_pass(unsigned index, const 
 void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *address) {
 #if defined(__x86_64__)
     enum { FIRST = 1 }; /* behind where the answer goes */
+    enum { ERROR_TEXT = 1 };
 #else
     enum { FIRST = 0 };
+    enum { ERROR_TEXT = 2 }; /* behind the object and where that is made, which x86-64 has on the stack */
 #endif
     enum { TEXT = 3 }; /* behind the function, the file and the line: what is said, or was to hold; no answer comes */
     if (index == VP_TORCH_REFUSED) {
@@ -375,7 +377,12 @@ void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *addr
         vp_adopt_refused(*(const char *const *)registers[TEXT]); /* each kind begins with where its bytes are */
     else if (index == VP_TORCH_CHANGES)
         vp_adopt_changed();
-    else
+    else if (index >= VP_TORCH_ERRORS) {
+        char *const *string = (char *const *)registers[ERROR_TEXT];
+        /* How long it is stands behind that, or, of an old one, before the bytes. */
+        vp_adopt_reword(*string, index == VP_TORCH_ERRORS_OLD_STRING ? ((const size_t *)*string)[-3]
+                                                                     : ((const size_t *)string)[1]);
+    } else
         atomic_store(&vp_bare_pools, true);
     return vp_torch_real_of(index, address);
 }

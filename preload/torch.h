@@ -35,7 +35,9 @@ enum {
     VP_TORCH_ASSERTS = 6, /* three */
     VP_TORCH_CHANGES = 9,
     VP_TORCH_POOLS = 10,
-    VP_TORCH_CAPTURES = 11
+    VP_TORCH_CAPTURES = 11,
+    VP_TORCH_ERRORS = 17, /* three */
+    VP_TORCH_ERRORS_OLD_STRING = 18
 };
 
 /* ---- torch_find.c ---- */

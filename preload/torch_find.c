@@ -158,7 +158,7 @@ static bool has(unsigned symbol) {
 
 bool vp_torch_knows_pools(void) {
     bool pools = false;
-    for (unsigned i = VP_TORCH_CAPTURES + 1; i < VP_TORCH_PASSED; i++)
+    for (unsigned i = VP_TORCH_CAPTURES + 1; i < VP_TORCH_ERRORS; i++)
         pools |= has(i);
     return pools && has(VP_TORCH_POOLS) && has(VP_TORCH_CAPTURES);
 }

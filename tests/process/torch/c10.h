@@ -138,8 +138,9 @@ extern API const char *in_use;
 API bool parse();
 /* What the other one refuses, with a text that is given, and with one that is put together. */
 API void snapshot();
-/* Its memory; and whether a free of it would throw, out of a destructor. */
+/* Its memory, and what it says where there is none; and whether a free of it would throw, out of a destructor. */
 API void *mallocAsync(size_t size);
+API void outOfMemory(DeviceIndex device);
 API bool freeAsync(void *ptr);
 /* Whether what else PyTorch asks of the runtime would throw: for a context, what is free, and about a pointer. */
 API bool beginContext();

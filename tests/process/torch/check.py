@@ -126,6 +126,14 @@ def after_an_error_all_else_is_told_of_it():
         assert not said, (choice, said)
 
 
+def out_of_memory_is_said_as_by_the_cache():
+    """Where the library has chosen the backend."""
+    for choice in "auto", "async":
+        guest("out_of_memory_is_said_alike", VPOOL_ADOPT=choice, STANDIN_REWORDED="1")
+    for choice, setting in ("auto", "backend:cudaMallocAsync"), ("bare", ""), ("0", ""):
+        guest("out_of_memory_is_said_alike", VPOOL_ADOPT=choice, PYTORCH_CUDA_ALLOC_CONF=setting)
+
+
 def a_setting_of_the_users_is_kept():
     guest("the_cache_hands_over", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
     said = guest("the_cache_is_native", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
@@ -229,6 +237,6 @@ else:
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               what_the_other_backend_refuses_has_a_word, an_allocator_of_the_programs_meets_no_backend_of_ours, after_an_error_a_free_throws_nothing,
               after_an_error_all_else_is_told_of_it, after_an_error_a_library_beside_pytorch_is_told_of_it,
-              a_lock_that_is_released_keeps_memory_to_the_cache]
+              out_of_memory_is_said_as_by_the_cache, a_lock_that_is_released_keeps_memory_to_the_cache]
     tests += [the_choice_falls_where_it_is_linked] if VERSION == "v215" else []
 tap.run(tests)

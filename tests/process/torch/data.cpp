@@ -369,6 +369,26 @@ static void blocks_keep_their_bytes_where_segments_are_expandable_now_and_then()
     }
 }
 
+/* By the other backend, where the program has not chosen it (STANDIN_REWORDED), as by the cache. */
+static void out_of_memory_is_said_alike() {
+    for (int device = 0; device < 13; device++) {
+        std::string number = std::to_string(device), said;
+        bool reworded = getenv("STANDIN_REWORDED");
+#if TORCH == 206
+        reworded &= device < 10;
+        number = reworded ? number : std::string(1, (char)device);
+#endif
+        const std::string where = "Allocation on device " + number + " would exceed ",
+                          wanted = reworded ? "CUDA out of memory. " + where + "its memory." : where + "allowed memory. (out of memory)";
+        try {
+            cache::outOfMemory((c10::DeviceIndex)device);
+        } catch (const c10::OutOfMemoryError &err) {
+            said = err.what();
+        }
+        CHECK(said == (wanted + "\nCurrently allocated     : 1.00 MiB").c_str());
+    }
+}
+
 #define CASE(name) {#name, name}
 const Case data_cases[] = {
     CASE(blocks_keep_their_bytes),
@@ -384,5 +404,6 @@ const Case data_cases[] = {
     CASE(an_emptied_cache_is_the_devices),
     CASE(expandable_segments_need_no_room),
     CASE(blocks_keep_their_bytes_where_segments_are_expandable_now_and_then),
+    CASE(out_of_memory_is_said_alike),
     {nullptr, nullptr},
 };

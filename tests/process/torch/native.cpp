@@ -107,6 +107,17 @@ void *mallocAsync(size_t size) {
     return cudaMallocAsync(&ptr, size, getCurrentCUDAStream().stream()) == cudaSuccess ? ptr : nullptr;
 }
 
+void outOfMemory(DeviceIndex device) {
+#if TORCH == 206
+    const std::string number(1, (char)device);
+#else
+    const std::string number = std::to_string(device);
+#endif
+    throw OutOfMemoryError({"mallocAsync", __FILE__, (uint32_t)__LINE__},
+                           "Allocation on device " + number +
+                               " would exceed allowed memory. (out of memory)\nCurrently allocated     : 1.00 MiB");
+}
+
 bool freeAsync(void *ptr) {
     return cudaGetLastError() != cudaSuccess || cudaFreeAsync(ptr, getCurrentCUDAStream().stream()) != cudaSuccess;
 }

@@ -158,6 +158,14 @@ static void features() {
     CHECK(cache::get()->name() == "cudaMallocAsync");
     for (int turn = 0; turn < 100; turn++)
         try {
+            cache::raw_alloc((size_t)1 << 45);
+            CHECK(!"refused");
+        } catch (const c10::OutOfMemoryError &error) {
+            CHECK(std::string(error.what_without_backtrace())
+                      .find("CUDA out of memory. Allocation on device 0 would exceed its memory.\nCurrently allocated") == 0);
+        }
+    for (int turn = 0; turn < 100; turn++)
+        try {
             turn & 1 ? (void)cache::get()->getCheckpointState(0, {0, 1}) : (void)cache::get()->checkPoolLiveAllocations(0, {0, 1}, {});
             CHECK(!"refused");
         } catch (const c10::Error &error) {
@@ -174,6 +182,8 @@ static void features() {
 
 int main(int argc, char **) {
     if (argc > 1) {
+        c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
+        cache::init(1);
         features();
         return 0;
     }
