@@ -76,6 +76,7 @@ size_t vp_giving_trim(struct vp_pool *pool, size_t keep) {
     const size_t held = pool->mem.stats.held_bytes, idle = vp_pool_idle(pool);
     pool->mem.stats.given_back += given;
     g->left = held <= keep || !vp_pool_shrinkable(pool) ? 0 : held - keep < idle ? held - keep : idle;
+    g->loose = vp_lesser(g->loose, g->left);
     g->until = 0;
     return given;
 }
@@ -93,7 +94,7 @@ void vp_giving_settle(struct vp_pool *pool) {
         g->until = until ? until : pool->mem.timelines->recorded;
         /* What is idle by then was freed later: nobody has asked for that. */
         if (until && !vp_timelines_waiting(pool->mem.timelines, until))
-            g->left = 0;
+            g->left = g->loose = 0;
     }
     if (!g->due || now_ns(pool) < g->not_before)
         return;

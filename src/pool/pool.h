@@ -124,6 +124,7 @@ struct vp_giving {
     bool emptied;                /* and they emptied a cache */
     bool due;                    /* some is to go at the next synchronise, by itself */
     size_t left;                 /* and so much that the last trim that was asked for had to leave to work */
+    size_t loose;                /* of that, what was made for nothing: nobody's to keep */
     uint64_t until;              /* which is over when these events are; 0: they are still to be recorded */
     uint64_t top_live, top_held; /* the most that was live, and what was held for it */
 };

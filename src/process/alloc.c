@@ -158,6 +158,7 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
     CUresult res = VP_NOT_OURS;
     struct vp_pool *pool = NULL;
     struct vp_timeline *timeline;
+    bool is_trial = false;
     uint64_t id = 0;
     if (!vp_enter_briefly())
         return res;
@@ -173,10 +174,15 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
                                      .waits = stream_waits(pool, mp),
                                      .strict = !mp->reuse_opportunistic};
             struct vp_region *r = NULL;
+            struct vp_trial trial;
+            if ((is_trial = vp_trial_is(pool, size)))
+                trial = vp_trial_begin(pool, mp);
             /* While a wait lets the lock go, the memory pool may be destroyed, and the stream. */
             mp->blocks++;
             timeline->refs++;
             int err = allocate(pool, &req, &r);
+            if (is_trial && !err)
+                vp_trial_served(pool, trial, r);
             if (__builtin_expect(!err && vp_state.fills, false) && !vp_poison_handed_out(pool, r, timeline, NULL))
                 err = -ENODEV;
             timeline->refs--;
@@ -190,7 +196,7 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
         }
     }
     vp_leave();
-    if (res == CUDA_ERROR_OUT_OF_MEMORY)
+    if (res == CUDA_ERROR_OUT_OF_MEMORY && !is_trial)
         vp_watch.out_of_memory(pool->mem.device, size, id);
     return res;
 }
@@ -269,9 +275,12 @@ __attribute__((noinline)) static CUresult free_locked(CUdeviceptr ptr, CUstream 
     if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
         uint64_t serial = r->serial, asked = r->asked;
         const bool bare = r->bare, spilled = r->spilled;
+        struct vp_mempool *tried = vp_trial_of(pool, r);
         if (vp_options()->poison)
             vp_poison_freed(pool, r, timeline);
         int err = vp_pool_free_async(pool, r, timeline);
+        if (!err && tried)
+            vp_trial_over(pool, tried);
         if (!err && !bare)
             vp_record('f', pool->mem.device, serial, asked, timeline->number);
         if (!err && spilled)

@@ -4,6 +4,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
+#include "pool/giving.h"
 #include "pool/parking.h"
 
 #include <stddef.h>
@@ -69,6 +70,7 @@ static VP_LOCKED uint64_t kept(const struct vp_mempool *mp, bool either) {
  */
 uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) {
     uint64_t idle = vp_pool_idle(vp_state.pools[dev]), told = 0, rest = 0;
+    idle -= vp_lesser(idle, vp_state.pools[dev]->giving.loose);
     const struct vp_mempool *mp;
     vp_list_each(mp, &vp_state.mempools, link) {
         const uint64_t its = mp->device != dev ? 0 : kept(mp, false) < idle ? kept(mp, false) : idle;
@@ -88,7 +90,7 @@ static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
 
 /* Has no block come or gone since the program was told that what is idle on the device is free? */
 static VP_LOCKED bool told_as_free(const struct vp_mempool *mp) {
-    return vp_state.told_free[mp->device] == vp_pool_turn(vp_state.pools[mp->device]);
+    return vp_state.told[mp->device].idle && vp_state.told[mp->device].turn == vp_pool_turn(vp_state.pools[mp->device]);
 }
 
 static VP_LOCKED void note_peaks(struct vp_mempool *mp) {
@@ -110,6 +112,54 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
         if (mp->dead && !mp->blocks && !mp->access)
             mempool_free(mp);
     }
+}
+
+bool vp_trial_is(const struct vp_pool *pool, size_t size) {
+    const struct vp_told *told = &vp_state.told[pool->mem.device];
+    size_t bytes = told->bytes;
+    if (size < VP_GIVING_LEAST || !pool->traits.gives || told->turn != vp_pool_turn(pool))
+        return false;
+    while (bytes > size)
+        bytes /= 2;
+    return bytes == size;
+}
+
+struct vp_trial vp_trial_begin(const struct vp_pool *pool, const struct vp_mempool *mp) {
+    return (struct vp_trial){.held = pool->mem.stats.held_bytes,
+                             .peak_live = pool->mem.stats.peak_live_bytes,
+                             .top_live = pool->giving.top_live,
+                             .top_held = pool->giving.top_held,
+                             .had = mp->had,
+                             .used_high = mp->used_high,
+                             .reserved_high = mp->reserved_high};
+}
+
+void vp_trial_served(const struct vp_pool *pool, struct vp_trial trial, const struct vp_region *block) {
+    trial.serial = block->serial;
+    trial.allocs = pool->mem.stats.allocs;
+    vp_state.trial[pool->mem.device] = trial;
+}
+
+struct vp_mempool *vp_trial_of(const struct vp_pool *pool, const struct vp_region *block) {
+    const struct vp_trial *trial = &vp_state.trial[pool->mem.device];
+    struct vp_mempool *mp = block->owner;
+    const bool is_it = block->serial == trial->serial && pool->mem.stats.allocs == trial->allocs;
+    return is_it && mp && !mp->dead ? mp : NULL;
+}
+
+void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) {
+    const struct vp_trial *trial = &vp_state.trial[pool->mem.device];
+    const size_t held = pool->mem.stats.held_bytes;
+    vp_parking_flush(pool, VP_FLUSH_ALL);
+    if (held > trial->held)
+        vp_giving_leave(pool, held - trial->held);
+    pool->mem.stats.peak_live_bytes = vp_greater(trial->peak_live, pool->mem.stats.live_bytes);
+    pool->giving.top_live = trial->top_live;
+    pool->giving.top_held = trial->top_held;
+    mp->had = vp_greater(trial->had, mp->used);
+    mp->used_high = vp_greater(trial->used_high, mp->used);
+    mp->reserved_high = vp_greater(trial->reserved_high, reserved(mp));
+    vp_pressure_remember(vp_giving_is_due(pool));
 }
 
 /* As in CUDA, one that is destroyed stays for what it has freed: work of other devices may be under way there, which

@@ -22,11 +22,12 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
                            idle = held > live ? held - live : 0, told = vp_mempools_idle(dev, NULL),
                            taken = live + (told < idle ? told : idle);
             unused += idle + live - taken;
-            vp_state.told_free[dev] = idle > told ? vp_pool_turn(pool) : 0;
+            vp_state.told[dev] = (struct vp_told){.turn = vp_pool_turn(pool), .idle = idle > told ? idle - told : 0};
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
             if (pool->mem.limit && all > pool->mem.limit)
                 all = pool->mem.limit;
             unused = vp_lesser(unused, all - vp_lesser(taken, all));
+            vp_state.told[dev].bytes = vp_lesser(unused, all);
         }
         if (free_bytes)
             *free_bytes = vp_lesser(unused, all);

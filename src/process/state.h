@@ -42,6 +42,19 @@ struct vp_mempool {
     struct vp_list link; /* vp_state.mempools */
 };
 
+/* What was told as free of a device at last, and how much of it idle memory; and vp_pool_turn() then. */
+struct vp_told {
+    uint64_t turn;
+    size_t bytes, idle;
+};
+
+/* The last block of just what was told as free, or of a half of that and so on, and what was before it. */
+struct vp_trial {
+    uint64_t serial, allocs;
+    size_t held, peak_live, top_live, top_held;
+    uint64_t had, used_high, reserved_high; /* of its memory pool */
+};
+
 /* cuCtxEnablePeerAccess, called in `from`, for the memory of `to`'s device. */
 struct vp_peer {
     const struct vp_context *from, *to;
@@ -86,7 +99,8 @@ struct vp_state {
     uint64_t used VP_GUARDED;                          /* devices that a context was seen of, one bit each */
     CUmemoryPool defaults[VP_DEVICES] VP_GUARDED;      /* the default pools of devices, as far as they were asked for */
     struct vp_mempool *current[VP_DEVICES] VP_GUARDED; /* the device's current pool; NULL: one that we do not serve */
-    uint64_t told_free[VP_DEVICES] VP_GUARDED; /* vp_pool_turn() as idle memory was told as free at last; 0: none was */
+    struct vp_told told[VP_DEVICES] VP_GUARDED;
+    struct vp_trial trial[VP_DEVICES] VP_GUARDED;
     atomic_uint_least64_t
         mempools_changed; /* grows whenever a handle, or no handle, may mean another memory pool than before */
     struct vp_list mempools VP_GUARDED;
@@ -266,6 +280,16 @@ void vp_thread_left(void) VP_UNLOCKED;
 void vp_mempool_open_device(CUdevice dev) VP_LOCKED;
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) VP_LOCKED;
 void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
+/* Is a request of so many bytes a trial of what is to be had? PyTorch's backend of cudaMallocAsync looks for room for
+ * cuDNN's workspaces so, and frees what it gets at once, which nobody has used. */
+bool vp_trial_is(const struct vp_pool *pool, size_t size) VP_LOCKED;
+/* What is before it; it was served by that block. */
+struct vp_trial vp_trial_begin(const struct vp_pool *pool, const struct vp_mempool *mp) VP_LOCKED;
+void vp_trial_served(const struct vp_pool *pool, struct vp_trial trial, const struct vp_region *block) VP_LOCKED;
+/* The memory pool of a block that was one, with none served since; NULL: of any other. */
+struct vp_mempool *vp_trial_of(const struct vp_pool *pool, const struct vp_region *block) VP_LOCKED;
+/* It was freed: nothing is to be left of it. */
+void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) VP_LOCKED;
 /* What is idle and a pool's; of NULL: what was told of as some pool's. */
 uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) VP_LOCKED;
 

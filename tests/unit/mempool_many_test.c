@@ -76,6 +76,44 @@ Test(mempool, what_was_told_as_free_is_not_told_as_reserved) {
     door_close();
 }
 
+static uint64_t get(CUmemoryPool pool, CUmemPool_attribute which) {
+    uint64_t value = 0;
+    cu_ok(vp_api_pool_get_attribute(pool, which, &value));
+    return value;
+}
+
+/* PyTorch looks for room for cuDNN's workspaces so: all that is free, or half of it and so on. */
+Test(mempool, a_trial_of_what_is_free_leaves_nothing) {
+    size_t unused, total;
+    uint64_t most = UINT64_MAX;
+    CUmemoryPool pool;
+    door_open("capacity=256M,granularity=64K,lazy=100");
+    cu_ok(cuDeviceGetDefaultMemPool(&pool, 0));
+    cu_ok(vp_api_pool_set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
+    CUdeviceptr kept = door_take(8 * MiB, 0);
+    for (int i = 0; i < 4; i++) {
+        cu_ok(cuMemsetD8Async(kept, 1, 8 * MiB, 0));
+        cu_ok(vp_api_mem_info(&unused, &total));
+        cr_assert_eq(unused, total - 8 * MiB, "%d: %zu", i, unused);
+        cu_ok(door_free_async(door_take(unused >> i % 3, 0), 0));
+        cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * MiB);
+        cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 8 * MiB);
+        cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 8 * MiB);
+    }
+    for (int i = 0; i < 1000 && vp_sim_used_vmm(0) > 8 * MiB; i++)
+        cu_ok(door_synchronize());
+    cr_assert_eq(vp_sim_used_vmm(0), 8 * MiB);
+    /* What else comes meanwhile makes it a block like others. */
+    cu_ok(vp_api_mem_info(&unused, &total));
+    CUdeviceptr half = door_take(unused / 2, 0), other = door_take(MiB, 0);
+    cu_ok(door_free_async(half, 0));
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 9 * MiB + unused / 2);
+    cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 9 * MiB + unused / 2);
+    cu_ok(door_free_async(other, 0));
+    cu_ok(door_free_async(kept, 0));
+    door_close();
+}
+
 /* Each device is asked for its own once, however often CUDA's own pool is allocated from. */
 Test(mempool, a_pool_that_is_not_ours_is_not_looked_for_at_each_allocation) {
     const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
