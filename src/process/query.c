@@ -2,8 +2,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
+#include <string.h>
+
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
 static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62, IMPORT_ID_BASE = UINT64_C(1) << 61;
+
+/* What other processes have idle, and give when it is asked for. Alone, they would have given it back as they freed it,
+ * and programs go by what they are told before they ask for any. */
+static VP_LOCKED size_t lent_when_asked(CUdevice dev) {
+    const CUuuid uuid = vp_ipc_uuid(dev), none = {{0}};
+    if (!vp_options()->page || !memcmp(&uuid, &none, sizeof uuid))
+        return 0;
+    vp_step_out();
+    const size_t spare = vp_watch.spare(&uuid);
+    vp_step_in();
+    return spare;
+}
 
 CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
     CUdevice dev;
@@ -13,8 +27,10 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
     CUresult res = vp_state.drv.cuMemGetInfo_v2(&unused, &all);
     if (res == CUDA_SUCCESS) {
         struct vp_pool *pool = NULL;
-        if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES)
+        if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES) {
+            unused += lent_when_asked(dev);
             pool = vp_options()->limit ? vp_state_pool(dev) : vp_state.pools[dev];
+        }
         if (pool) {
             vp_pool_stats(pool);
             /* What blocks have beyond what was asked for nobody else can have, nor what is told as reserved. */

@@ -43,6 +43,9 @@ enum { MOMENT_NS = 20000000 };
 /* Pages looked at, and files, of which one with a page's name counts for many: others can make them by that alone. */
 enum { PAGES = 64, FILES = 65536, NAMED = 128 };
 
+/* Of the time of who asks what is free, this part at most goes into looks at the others. */
+enum { LOOK_SHARE = 50 };
+
 /* Idle memory that is worth asking for. */
 enum { WORTH = 2 << 20 };
 
@@ -351,6 +354,36 @@ static void look_closely(struct giver *givers, unsigned count) {
     }
 }
 
+/* What was seen last, and until when that will do: some programs ask what is free before each allocation. */
+static struct {
+    CUuuid uuid;
+    uint64_t bytes, until;
+} seen;
+
+uint64_t vp_lend_spare(const CUuuid *uuid) {
+    static struct giver givers[PAGES]; /* guarded by vp_lend_guard: threads may have small stacks */
+    const uint64_t begin = vp_clock_ns();
+    /* While another thread asks, what is idle there is on its way here. */
+    if (!vp_lock_try(&vp_lend_guard))
+        return 0;
+    if (begin >= seen.until || memcmp(&seen.uuid, uuid, sizeof *uuid) != 0) {
+        const unsigned count = look_at_all(uuid, givers);
+        seen.bytes = 0;
+        seen.uuid = *uuid;
+        for (unsigned i = 0; i < count; i++) {
+            /* What is alive there holds some of the rest, and who uses most of what it has will want it again. */
+            const uint64_t live = atomic_load(&givers[i].figures->held_bytes) - givers[i].idle;
+            seen.bytes += givers[i].idle > live ? givers[i].idle - live : 0;
+            vp_os_give(givers[i].page, VP_SHARED_STATS_SIZE);
+        }
+        const uint64_t end = vp_clock_ns();
+        seen.until = end + (end - begin) * LOOK_SHARE;
+    }
+    const uint64_t spare = seen.bytes;
+    vp_lock_release(&vp_lend_guard);
+    return spare;
+}
+
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some) {
     struct giver givers[PAGES];
     uint64_t got = 0;
@@ -359,6 +392,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     /* While another thread asks, there may be some for this one, too. */
     if (!vp_lock_try(&vp_lend_guard))
         return 0;
+    seen.until = 0;
     const unsigned count = look_at_all(uuid, givers);
     if (add_up(givers, count) < least)
         look_closely(givers, count);

@@ -121,6 +121,7 @@ const struct vp_watch vp_watch = {
     .fork_prepare = fork_prepare,
     .fork_parent = fork_parent,
     .borrow = vp_lend_borrow,
+    .spare = vp_lend_spare,
     .may_grow = vp_hold_may_grow,
     .fork_child = fork_child,
     .end = end,

@@ -153,6 +153,37 @@ def without_lending_they_fail():
         assert b.seconds < 1
 
 
+def holds_idle(one):
+    """200 MiB, of which 190 are idle, and its page says so: another size takes what the stream's cache holds."""
+    one.well("ALLOC", "a", 200)
+    one.well("FREE", "a")
+    one.well("ALLOC", "k", 10)
+    one.well("SYNC")
+
+
+def what_others_would_lend_is_told_as_free():
+    """Programs decide by that what they ask for, before they ask for any."""
+    with holders({}, {}) as (a, b):
+        holds_idle(a)
+        told = b.well("FREEMEM")
+        assert 220 < told <= 246, told
+        b.well("ALLOC", "b", told - 40)
+        assert 20 < b.well("FREEMEM") <= 46, "what has been lent is free no more"
+        a.well("CHECK", "k")
+    with holders({"VPOOL_LEND": "0"}, {}) as (a, b):
+        holds_idle(a)
+        assert b.well("FREEMEM") <= 56, "it gives nothing"
+
+
+def what_who_uses_most_of_its_memory_has_idle_is_not_told_as_free():
+    with holders({}, {}) as (a, b):
+        a.well("TAKE", "x", 100)
+        a.well("ALLOC", "y", 80)
+        a.well("FREE", "y")
+        a.well("ALLOC", "k", 2)
+        assert b.well("FREEMEM") <= 76
+
+
 def who_does_not_lend_may_ask():
     with holders({}, {"VPOOL_LEND": "0"}) as (a, b):
         peak(a, b)
@@ -385,7 +416,8 @@ def each_call_fails_in_turn():
 
 tap.run([two_processes_peak_in_turns, three_processes_peak_in_turns, who_uses_its_memory_steadily_is_not_stripped_again_and_again,
          what_a_stream_has_just_freed_is_lent, who_has_spilled_lends_what_it_has_idle, a_program_that_is_replaced_has_nothing_and_lends_again,
-         without_lending_they_fail, who_does_not_lend_may_ask,
+         without_lending_they_fail, what_others_would_lend_is_told_as_free,
+         what_who_uses_most_of_its_memory_has_idle_is_not_told_as_free, who_does_not_lend_may_ask,
          live_memory_is_never_lent, what_lies_beside_live_memory_is_not_waited_for, only_what_is_lacking_is_given, who_has_needed_nothing_since_gives_again,
          who_takes_little_by_little_is_not_kept_waiting, the_longest_idle_is_asked_first, other_files_are_in_nobodys_way, a_stopped_process_holds_nobody_up_for_long,
          stopped_processes_are_not_waited_for_one_by_one, a_killed_process_is_not_waited_for,
