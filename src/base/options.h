@@ -71,7 +71,8 @@
       "Percent of the most that was alive which may be held above it for fewer driver calls, while the program's sizes " \
       "do not repeat; over bare segments up to ten times that, where they cost much; 0: none.") \
     X(SIZE, va, "VPOOL_VA", "0", "0..64T", \
-      "First reservation of addresses on each device; 0 is automatic: 4T, halved while the driver refuses.") \
+      "First reservation of addresses on each device; 0 is automatic: 4T, or where ulimit -v says how many there may be, " \
+      "a 32nd of them; halved while the driver refuses.") \
     X(SHARE, limit, "VPOOL_LIMIT", "0", "0, 1M..64T, 1%..100%", \
       "Most memory that the pool of a device may hold, also in percent of the device's; 0: all there is.") \
     X(SHARE, spill, "VPOOL_SPILL", "0", "0, 1M..64T, 1%..100%", \

@@ -159,14 +159,18 @@ void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, C
 }
 
 int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole) {
+    /* What can do without has none of the program's. */
+    if (mem->va_step && !must)
+        return -ENOMEM;
     if ((*hole = vp_index_first(&mem->holes[zone], size)))
         return 0;
     /* Twice what is needed, and no less than a GiB, so that this stays rare. */
     size_t least = vp_round_up(size, mem->granularity), want = vp_round_up(size * 2, UINT64_C(1) << 30);
-    if (mem->va)
-        want = vp_round_up(mem->va > least ? mem->va : least, mem->granularity);
+    const size_t step = mem->va ? mem->va : mem->va_step;
+    if (step)
+        want = vp_round_up(vp_greater(step, least), mem->granularity);
     /* At first as many again as there are: however far it grows, there are few spaces. */
-    size_t more = mem->space_bytes > want ? mem->space_bytes : want;
+    size_t more = mem->va_step ? want : vp_greater(mem->space_bytes, want);
     bool added = (more > want && !vp_space_add(mem, zone, more)) || !vp_space_add(mem, zone, want) ||
                  !vp_space_add(mem, zone, least);
     if (!added && must)

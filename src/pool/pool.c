@@ -19,10 +19,20 @@ static const size_t VA_FIRST = (size_t)1 << 42, VA_LEAST = (size_t)1 << 32;
 /* The part of the first reservation that the small zone gets. */
 enum { SMALL_SHARE = 8 };
 
+/* Where a process may have so many addresses alone, as under ulimit -v, the program's own memory is to have most of
+ * them, and other devices some. More are reserved as they are needed. */
+enum { LIMITED_SHARE = 32 };
+
+static size_t step_of(size_t addresses) {
+    const size_t share = addresses / LIMITED_SHARE;
+    return !share || share > VA_FIRST ? 0 : vp_greater(share, VA_LEAST);
+}
+
 static int reserve_first(struct vp_pool *pool) {
     bool one_zone = pool->traits.one_zone;
     size_t unit = pool->mem.granularity * (one_zone ? 1 : SMALL_SHARE);
-    size_t size = pool->mem.va ? vp_round_up(pool->mem.va, unit) : VA_FIRST;
+    size_t first = pool->mem.va ? pool->mem.va : pool->mem.va_step ? pool->mem.va_step : VA_FIRST;
+    size_t size = vp_round_up(first, unit);
     CUdeviceptr base = 0;
     int err = -ENOMEM;
     for (;; size = vp_round_up(size / 2, unit)) {
@@ -55,6 +65,7 @@ int vp_pool_init(struct vp_pool *pool, const struct vp_driver *drv, struct vp_ti
                                    .timelines = timelines,
                                    .device = dev,
                                    .va = config->va,
+                                   .va_step = step_of(config->addresses),
                                    .limit = config->limit,
                                    .rdma = config->rdma,
                                    .by_stream = traits->by_stream,

@@ -24,6 +24,7 @@ struct vp_pool;
 struct vp_pool_config {
     size_t handle;        /* largest handle that is created, bytes */
     size_t va;            /* first reservation, bytes; 0: automatic */
+    size_t addresses;     /* that the process may have in all, bytes; 0: any number */
     size_t pages;         /* granules to map in advance (vpmm) */
     size_t split_most;    /* blocks from this size on are not split (bfc); 0: all are */
     size_t stitch_least;  /* smaller requests are not stitched (gmlake) */

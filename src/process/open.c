@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 const struct vp_policy *vp_policy_chosen(void) {
     const struct vp_policy *policy = vp_policies[vp_options()->policy];
@@ -33,6 +34,12 @@ static void dropped(CUdevice device, const struct vp_region *block) {
     vp_record('f', device, block->serial, block->asked, 0);
 }
 
+/* As under ulimit -v, and by batch systems that limit a job's memory so. 0: any number. */
+static size_t addresses(void) {
+    struct rlimit most;
+    return getrlimit(RLIMIT_AS, &most) || most.rlim_cur == RLIM_INFINITY ? 0 : most.rlim_cur;
+}
+
 static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
     if (dev < 0 || dev >= VP_DEVICES || vp_state.refused[dev])
         return NULL;
@@ -42,6 +49,7 @@ static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
     const struct vp_pool_config config = {
         .handle = o->handle,
         .va = o->va,
+        .addresses = addresses(),
         .pages = o->vpmm_pages,
         .rdma = vp_state.rdma,
         .slack = (unsigned)o->slack,

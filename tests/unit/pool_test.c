@@ -194,6 +194,20 @@ Test(pool, more_addresses_are_reserved_when_they_run_short) {
     fx_close();
 }
 
+/* Under ulimit -v the program's own memory is to have them: a share is taken at first, none for what may grow, and more
+ * as they are needed. */
+Test(pool, few_addresses_are_the_programs) {
+    const struct vp_pool_config config = {.handle = MiB, .addresses = 40 * GiB};
+    fx_open_pool("capacity=16G,granularity=2M,backing=ledger", &vp_policy_vpool, &config);
+    cr_expect_leq(fx.pool.mem.space_bytes, 4 * GiB);
+    for (int i = 0; i < 400; i++)
+        fx_alloc(2 * MiB + (size_t)i * 64 * KiB, 1);
+    cr_expect_leq(fx.pool.mem.space_bytes, 8 * GiB);
+    fx_alloc(5 * GiB, 1);
+    cr_expect_leq(fx.pool.mem.space_bytes, 14 * GiB);
+    fx_close();
+}
+
 /* No reservation is to be had any more: old mappings make room, since each remap would else take new
  * addresses for ever. */
 Test(pool, old_mappings_make_room_when_addresses_are_short) {

@@ -10,6 +10,8 @@
 /* All segments together may have so many times the device's memory; and so much larger is the space that they lie in,
  * since each begins a slot. */
 enum { TIMES_MEMORY = 8, SPACE_TIMES = 2 };
+/* Of the addresses that the process may have, where their number is limited. */
+enum { LIMITED_SHARE = 4 };
 static const size_t SPACE_MOST = (size_t)1 << 44, SPACE_LEAST = (size_t)1 << 28, MEMORY_UNKNOWN = (size_t)1 << 38;
 
 /* ---- the space ---- */
@@ -25,6 +27,8 @@ static int add_space(struct vp_pool *pool, struct vp_bare *bare) {
     const size_t slot = VP_SLOT_PAGES * pool->mem.granularity;
     bare->most = memory_of(pool) * TIMES_MEMORY;
     bare->size = bare->most < SPACE_MOST / SPACE_TIMES ? bare->most * SPACE_TIMES : SPACE_MOST;
+    if (pool->config.addresses)
+        bare->size = vp_lesser(bare->size, pool->config.addresses / LIMITED_SHARE);
     for (bare->size = vp_round_up(bare->size, slot);; bare->size = vp_round_up(bare->size / 2, slot)) {
         pool->mem.stats.calls.reserve++;
         if (!pool->mem.drv->cuMemAddressReserve(&bare->base, bare->size, pool->mem.granularity, 0, 0))

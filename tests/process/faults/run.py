@@ -350,6 +350,14 @@ def others_are_told_of():
 
 PAIR = {"CUR0": "1"}
 REFUSED = (r"^cuMemcpyAsync.* -> 1$", r"^cuStreamEndCapture.* -> 0$", r"^1 1, violations 0$")
+# ---- 53: few addresses
+
+def addresses_are_left():
+    if SANITIZED:
+        raise Skip("a sanitizer takes more addresses")
+    says("addresses", r"^24 GiB$")()
+
+
 CASES = [
     ("1 a copy between two devices", same("mg", "devices=2")),
     ("2 a host function on a third stream", says("hostfn 0", r"stream S: 0 ")),
@@ -501,6 +509,7 @@ CASES = [
     ("52 a descriptor that lacks as others' pages are looked at", says("swept", r"^the other's page 0$")),
     ("53 a clock of the program's own that stands still",
      says("clock", r"^cuMemAlloc.* -> 2\ncuMemAlloc.* -> 0$", sim="capacity=64M")),
+    ("54 a program that may have few addresses", addresses_are_left),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
