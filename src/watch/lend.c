@@ -43,8 +43,9 @@ enum { MOMENT_NS = 20000000 };
 /* Pages looked at, and files, of which one with a page's name counts for many: others can make them by that alone. */
 enum { PAGES = 64, FILES = 65536, NAMED = 128 };
 
-/* Of the time of who asks what is free, this part at most goes into looks at the others. */
-enum { LOOK_SHARE = 50 };
+/* Of the time of who asks what is free, this part at most goes into looks at the others, who are asked no more often.
+ */
+enum { LOOK_SHARE = 50, LOOK_NS = 10000000 };
 
 /* Idle memory that is worth asking for. */
 enum { WORTH = 2 << 20 };
@@ -260,7 +261,7 @@ static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
 
 /* One asks at a time: its id stands there. That of one that is gone counts no more; nor, after a moment, that of one
  * that has its answer: it is stopped, or the id is another process's by now. */
-static bool begin(struct vp_loans *loans) {
+static bool begin(struct vp_loans *loans, bool waits) {
     const uint32_t self = (uint32_t)getpid();
     uint32_t other = 0;
     struct vp_process there;
@@ -268,7 +269,7 @@ static bool begin(struct vp_loans *loans) {
         return true;
     if (vp_process_read((int)other, &there)) {
         const uint32_t asked = atomic_load(&loans->asked);
-        if (atomic_load(&loans->done) != asked)
+        if (atomic_load(&loans->done) != asked || !waits)
             return false;
         nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
         if (atomic_load(&loans->asked) != asked)
@@ -277,10 +278,10 @@ static bool begin(struct vp_loans *loans) {
     return atomic_compare_exchange_strong(&loans->asker, &other, self);
 }
 
-/* Asks; the answer will have that number. False: another process is asking. */
-static bool post(const struct giver *g, uint64_t device, uint64_t bytes, uint32_t *number) {
+/* Asks; the answer will have that number. False: another process is asking, whose end is not to be waited for. */
+static bool post(const struct giver *g, uint64_t device, uint64_t bytes, bool waits, uint32_t *number) {
     struct vp_loans *loans = &g->page->loans;
-    if (!begin(loans))
+    if (!begin(loans, waits))
         return false;
     atomic_store(&loans->device, device);
     atomic_store(&loans->bytes, bytes);
@@ -306,7 +307,7 @@ static bool collect(const struct giver *g, uint32_t number, uint64_t until_ns, u
 static uint64_t ask(const struct giver *g, uint64_t bytes, uint64_t most_ns) {
     uint64_t given = VP_LOANS_LATER; /* another process is asking */
     uint32_t number;
-    if (post(g, g->device, bytes, &number) && !collect(g, number, vp_clock_ns() + most_ns, &given))
+    if (post(g, g->device, bytes, true, &number) && !collect(g, number, vp_clock_ns() + most_ns, &given))
         keep(g, SULKS);
     return given;
 }
@@ -337,18 +338,19 @@ static uint64_t add_up(const struct giver *givers, unsigned count) {
 }
 
 /* What streams have freed last lies in their caches, and in the pages as alive: a process that sleeps since then has
- * told nobody. It is asked for its figures, of which nothing comes to an end there: all are asked at once. */
-static void look_closely(struct giver *givers, unsigned count) {
+ * told nobody. It is asked for its figures, of which nothing comes to an end there: all are asked at once. `needed`:
+ * for an allocation that would fail, which has the time. */
+static void look_closely(struct giver *givers, unsigned count, bool needed) {
     uint32_t number[PAGES];
     bool asked[PAGES];
     uint64_t held, none;
     for (unsigned i = 0; i < count; i++) {
         atomic_fetch_add(&givers[i].page->asked, 1);
-        asked[i] = post(&givers[i], VP_LOANS_LOOK, 0, &number[i]);
+        asked[i] = post(&givers[i], VP_LOANS_LOOK, 0, needed, &number[i]);
     }
-    const uint64_t until = vp_clock_ns() + ANSWER_NS;
+    const uint64_t until = vp_clock_ns() + (needed ? ANSWER_NS : MOMENT_NS);
     for (unsigned i = 0; i < count; i++) {
-        if (asked[i] && !collect(&givers[i], number[i], until, &none))
+        if (asked[i] && !collect(&givers[i], number[i], until, &none) && needed)
             keep(&givers[i], SULKS);
         read_figures(&givers[i], &held);
     }
@@ -368,6 +370,7 @@ uint64_t vp_lend_spare(const CUuuid *uuid) {
         return 0;
     if (begin >= seen.until || memcmp(&seen.uuid, uuid, sizeof *uuid) != 0) {
         const unsigned count = look_at_all(uuid, givers);
+        look_closely(givers, count, false);
         seen.bytes = 0;
         seen.uuid = *uuid;
         for (unsigned i = 0; i < count; i++) {
@@ -377,7 +380,7 @@ uint64_t vp_lend_spare(const CUuuid *uuid) {
             vp_os_give(givers[i].page, VP_SHARED_STATS_SIZE);
         }
         const uint64_t end = vp_clock_ns();
-        seen.until = end + (end - begin) * LOOK_SHARE;
+        seen.until = end + vp_greater((end - begin) * LOOK_SHARE, count ? LOOK_NS : 0);
     }
     const uint64_t spare = seen.bytes;
     vp_lock_release(&vp_lend_guard);
@@ -395,7 +398,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     seen.until = 0;
     const unsigned count = look_at_all(uuid, givers);
     if (add_up(givers, count) < least)
-        look_closely(givers, count);
+        look_closely(givers, count, true);
     /* What would not be enough in the end is not asked for: it would be missed there, and help nobody here. */
     const uint64_t all = add_up(givers, count);
     const bool enough = all && all >= least;

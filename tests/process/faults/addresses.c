@@ -1,4 +1,5 @@
-/* A program that may have 40 GiB of addresses: once a pool is there, those that it takes itself are to be had as bare. */
+/* A program that may have 40 GiB of addresses: once a pool is there, those that it takes itself are to be had as bare.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fault.h"
 
