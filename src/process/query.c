@@ -14,7 +14,7 @@ static VP_LOCKED size_t lent_when_asked(CUdevice dev) {
     if (!vp_options()->page || !memcmp(&uuid, &none, sizeof uuid))
         return 0;
     vp_step_out();
-    const size_t spare = vp_watch.spare(&uuid);
+    const size_t spare = vp_watch.spare(dev, &uuid);
     vp_step_in();
     return spare;
 }

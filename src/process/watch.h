@@ -26,7 +26,7 @@ struct vp_watch {
     /* Without the lock: as vp_lend_borrow(). */
     uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some);
     /* Without the lock: as vp_lend_spare(). */
-    uint64_t (*spare)(const CUuuid *uuid);
+    uint64_t (*spare)(CUdevice device, const CUuuid *uuid);
     /* May the pools take more of the devices? No: another process is about to be brought back, and needs it. */
     bool (*may_grow)(void);
     /* Around a fork, with the lock held; and in the child, which has one thread. */

@@ -356,35 +356,38 @@ static void look_closely(struct giver *givers, unsigned count, bool needed) {
     }
 }
 
-/* What was seen last, and until when that will do: some programs ask what is free before each allocation. */
+/* What was seen last, of a device, and until when that will do: some programs ask what is free before each allocation.
+ */
 static struct {
-    CUuuid uuid;
-    uint64_t bytes, until;
-} seen;
+    uint64_t until;
+    atomic_uint_least64_t bytes; /* read without the lock, too */
+} seen[VP_DEVICES];
 
-uint64_t vp_lend_spare(const CUuuid *uuid) {
+static void look_for(CUdevice device, const CUuuid *uuid) {
     static struct giver givers[PAGES]; /* guarded by vp_lend_guard: threads may have small stacks */
     const uint64_t begin = vp_clock_ns();
-    /* While another thread asks, what is idle there is on its way here. */
-    if (!vp_lock_try(&vp_lend_guard))
-        return 0;
-    if (begin >= seen.until || memcmp(&seen.uuid, uuid, sizeof *uuid) != 0) {
-        const unsigned count = look_at_all(uuid, givers);
-        look_closely(givers, count, false);
-        seen.bytes = 0;
-        seen.uuid = *uuid;
-        for (unsigned i = 0; i < count; i++) {
-            /* What is alive there holds some of the rest, and who uses most of what it has will want it again. */
-            const uint64_t live = atomic_load(&givers[i].figures->held_bytes) - givers[i].idle;
-            seen.bytes += givers[i].idle > live ? givers[i].idle - live : 0;
-            vp_os_give(givers[i].page, VP_SHARED_STATS_SIZE);
-        }
-        const uint64_t end = vp_clock_ns();
-        seen.until = end + vp_greater((end - begin) * LOOK_SHARE, count ? LOOK_NS : 0);
+    const unsigned count = look_at_all(uuid, givers);
+    uint64_t bytes = 0;
+    look_closely(givers, count, false);
+    for (unsigned i = 0; i < count; i++) {
+        /* What is alive there holds some of the rest, and who uses most of what it has will want it again. */
+        const uint64_t live = atomic_load(&givers[i].figures->held_bytes) - givers[i].idle;
+        bytes += givers[i].idle > live ? givers[i].idle - live : 0;
+        vp_os_give(givers[i].page, VP_SHARED_STATS_SIZE);
     }
-    const uint64_t spare = seen.bytes;
-    vp_lock_release(&vp_lend_guard);
-    return spare;
+    const uint64_t end = vp_clock_ns();
+    atomic_store(&seen[device].bytes, bytes);
+    seen[device].until = end + vp_greater((end - begin) * LOOK_SHARE, count ? LOOK_NS : 0);
+}
+
+uint64_t vp_lend_spare(CUdevice device, const CUuuid *uuid) {
+    /* While another thread looks, what was seen before will do. */
+    if (vp_lock_try(&vp_lend_guard)) {
+        if (vp_clock_ns() >= seen[device].until)
+            look_for(device, uuid);
+        vp_lock_release(&vp_lend_guard);
+    }
+    return atomic_load(&seen[device].bytes);
 }
 
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some) {
@@ -395,7 +398,11 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     /* While another thread asks, there may be some for this one, too. */
     if (!vp_lock_try(&vp_lend_guard))
         return 0;
-    seen.until = 0;
+    /* What is idle there is on its way here. */
+    for (int i = 0; i < VP_DEVICES; i++) {
+        seen[i].until = 0;
+        atomic_store(&seen[i].bytes, 0);
+    }
     const unsigned count = look_at_all(uuid, givers);
     if (add_up(givers, count) < least)
         look_closely(givers, count, true);
