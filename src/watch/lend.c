@@ -43,6 +43,9 @@ enum { MOMENT_NS = 20000000 };
 /* Pages looked at, and files, of which one with a page's name counts for many: others can make them by that alone. */
 enum { PAGES = 64, FILES = 65536, NAMED = 128 };
 
+/* Who has made no call for so long gives at once: such memory is as good as free, and other processes' is not. */
+static const uint64_t STILL_NS = 1000000000;
+
 /* Of the time of who asks what is free, this part at most goes into looks at the others, who are asked no more often.
  */
 enum { LOOK_SHARE = 50, LOOK_NS = 10000000 };
@@ -366,8 +369,14 @@ static struct {
 static void look_for(CUdevice device, const CUuuid *uuid) {
     static struct giver givers[PAGES]; /* guarded by vp_lend_guard: threads may have small stacks */
     const uint64_t begin = vp_clock_ns();
-    const unsigned count = look_at_all(uuid, givers);
+    const unsigned all = look_at_all(uuid, givers);
+    unsigned count = 0;
     uint64_t bytes = 0;
+    for (unsigned i = 0; i < all; i++)
+        if (begin < givers[i].changed + STILL_NS)
+            vp_os_give(givers[i].page, VP_SHARED_STATS_SIZE);
+        else
+            givers[count++] = givers[i];
     look_closely(givers, count, false);
     for (unsigned i = 0; i < count; i++) {
         /* What is alive there holds some of the rest, and who uses most of what it has will want it again. */

@@ -241,13 +241,15 @@ static inline bool blocks_are_due(uint32_t i) {
     return told[i].pool->mem.stats.live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
 }
 
-/* `all`: not only what each block changes. */
-static inline VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all) {
+/* `all`: not only what each block changes. `asked`: a reader wants to know, and the program need not have done
+ * anything. */
+static inline VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all, bool asked) {
     struct vp_shared_stats_device *out = &page->device[i];
     const struct vp_memory_stats *s = &told[i].pool->mem.stats;
     const uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed), now = vp_clock_coarse_ns();
     atomic_store_explicit(&out->changes, changes + 1, memory_order_relaxed);
-    store(&out->changed_ns, now);
+    if (!asked)
+        store(&out->changed_ns, now);
     told[i].live = s->live_bytes;
     if (all) {
         store_all(out, told[i].pool, told[i].parked);
@@ -259,20 +261,20 @@ static inline VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, b
     store(&out->changes, changes + 2);
 }
 
-static __attribute__((noinline)) VP_LOCKED void publish_all(struct vp_shared_stats *page, uint32_t i) {
+static __attribute__((noinline)) VP_LOCKED void publish_all(struct vp_shared_stats *page, uint32_t i, bool asked) {
     vp_bare_count(told[i].pool);
-    publish(page, i, true);
+    publish(page, i, true, asked);
 }
 
 static inline VP_LOCKED void publish_blocks(struct vp_shared_stats *page, uint32_t i) {
     if (__builtin_expect(told[i].pool->bare != NULL, false)) {
         vp_bare_count(told[i].pool);
         if (all_is_due(i)) {
-            publish_all(page, i);
+            publish_all(page, i, false);
             return;
         }
     }
-    publish(page, i, false);
+    publish(page, i, false, false);
 }
 
 /* A reader wants to know exactly, or wants idle memory to go back. */
@@ -281,7 +283,7 @@ static __attribute__((noinline)) VP_LOCKED void answer(struct vp_shared_stats *p
         vp_pressure_trim(told[i].pool, 0);
     for (uint32_t i = 0; i < devices; i++) {
         told[i].parked = vp_stream_caches_count(&told[i].pool->caches);
-        publish_all(page, i);
+        publish_all(page, i, true);
     }
     uint64_t passed = 0;
     for (int i = 0; i < VP_PASSED_COUNT; i++)
@@ -314,7 +316,7 @@ void vp_shared_stats_publish(void) {
     }
     for (uint32_t i = 0; i < devices; i++)
         if (all_is_due(i))
-            publish_all(page, i);
+            publish_all(page, i, false);
         else if (blocks_are_due(i))
             publish_blocks(page, i);
 }
