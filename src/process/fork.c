@@ -4,18 +4,22 @@
 
 #include "base/thread.h"
 
-/* A tool's callback may fork under a driver call of ours: then the lock is this thread's already. */
+/* A tool's callback may fork under a driver call of ours: then the lock is this thread's already. Under one of the
+ * program's own, or in a signal's handler there, another thread may have the lock that waits for what the driver has
+ * taken for this one: it is not waited for without bound. The child is then as after _Fork(). */
 VP_NOT_ANALYSED /* what it takes, the next two let go */ void vp_api_fork_prepare(void) {
-    if (vp_thread.inside)
+    if (vp_thread.inside || vp_thread.forks || !vp_lock_for_a_while(&vp_imports_in_hand))
         return;
-    vp_lock_take(&vp_imports_in_hand);
-    vp_lock_take(&vp_library_lock);
-    vp_watch.fork_prepare();
+    if ((vp_thread.forks = vp_lock_for_a_while(&vp_library_lock)))
+        vp_watch.fork_prepare();
+    else
+        vp_lock_release(&vp_imports_in_hand);
 }
 
 VP_NOT_ANALYSED void vp_api_fork_parent(void) {
-    if (vp_thread.inside)
+    if (!vp_thread.forks)
         return;
+    vp_thread.forks = false;
     vp_watch.fork_parent();
     vp_lock_release(&vp_library_lock);
     vp_lock_release(&vp_imports_in_hand);
@@ -25,6 +29,7 @@ VP_NOT_ANALYSED void vp_api_fork_parent(void) {
  * none starts afresh. Nothing here waits or allocates: after _Fork() it runs late, and others may hold any lock. */
 VP_NOT_ANALYSED /* there is one thread */ void vp_api_fork_child(void) {
     vp_process_mark();
+    vp_thread.forks = false;
     vp_thread_fork_child();
     vp_lock_reset(&vp_library_lock);
     atomic_store(&vp_state.had, atomic_load(&vp_state.came));

@@ -135,6 +135,7 @@ struct vp_thread {
                        signal's handler, is passed on */
     bool tells;     /* though inside, it has not the lock: it tells of what its stream's cache has served */
     bool tells_end; /* its end is to be told of: see vp_thread_left() */
+    bool forks;     /* it has taken what a fork takes */
 };
 extern __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
 

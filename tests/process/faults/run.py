@@ -510,6 +510,7 @@ CASES = [
     ("53 a clock of the program's own that stands still",
      says("clock", r"^cuMemAlloc.* -> 2\ncuMemAlloc.* -> 0$", sim="capacity=64M")),
     ("54 a program that may have few addresses", addresses_are_left),
+    ("55 a fork in the middle of a driver call, while another thread allocates", same("midway", "lazy=0")),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
