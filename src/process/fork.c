@@ -26,8 +26,10 @@ VP_NOT_ANALYSED void vp_api_fork_parent(void) {
 }
 
 /* The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used
- * none starts afresh. Nothing here waits or allocates: after _Fork() it runs late, and others may hold any lock. */
+ * none starts afresh, unless another thread was in the middle of something. Nothing here waits or allocates: after
+ * _Fork() it runs late, and others may hold any lock. */
 VP_NOT_ANALYSED /* there is one thread */ void vp_api_fork_child(void) {
+    const bool midway = !vp_thread.forks && atomic_load(&vp_library_lock.word) != VP_LOCK_FREE;
     vp_process_mark();
     vp_thread.forks = false;
     vp_thread_fork_child();
@@ -36,7 +38,7 @@ VP_NOT_ANALYSED /* there is one thread */ void vp_api_fork_child(void) {
     const bool opened = vp_imports_fork_child();
     vp_ipc_leave_to_parent();
     vp_watch.fork_child();
-    if (opened || vp_next_pool(-1)) {
+    if (opened || midway || vp_next_pool(-1)) {
         atomic_store(&vp_state.phase, VP_REFUSED);
         atomic_store(&vp_copies_matter, false);
     }

@@ -247,6 +247,40 @@ Test(api, fork) {
     door_close();
 }
 
+static atomic_bool is_midway, may_go_on;
+
+static void *stay_midway(void *unused) {
+    cr_assert(vp_enter());
+    is_midway = true;
+    while (!may_go_on)
+        usleep(1000);
+    vp_leave();
+    return unused;
+}
+
+/* It may wait for what this thread has of the driver, and is waited for for a second alone. */
+Test(api, a_child_that_is_forked_midway_through_another_threads_call_is_left_to_cuda) {
+    pthread_t thread;
+    int status = -1;
+    door_open(SIM);
+    cr_assert(!pthread_create(&thread, NULL, stay_midway, NULL));
+    while (!is_midway)
+        usleep(1000);
+    vp_api_fork_prepare();
+    pid_t pid = fork();
+    if (pid == 0) {
+        vp_api_fork_child();
+        _exit(vp_api_ready());
+    }
+    vp_api_fork_parent();
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
+    may_go_on = true;
+    cr_assert(!pthread_join(thread, NULL));
+    cr_assert_eq(in_child(false), 0);
+    door_close();
+}
+
 /* ---- copies between devices ---- */
 
 static unsigned long long access_of(CUdeviceptr ptr, int device) {
