@@ -12,10 +12,13 @@
 #include <sys/auxv.h>
 #include "base/log.h"
 #include "base/options.h"
+#include "callers.h"
 #include "early.h"
 
 /* What VPOOL_ADOPT=auto means for PyTorch, as long as nothing better was measured: VP_ADOPT_ASYNC or VP_ADOPT_BARE. */
 enum { AUTO = VP_ADOPT_ASYNC };
+
+#define PREALLOCATE "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 /* This library's own; empty where it cannot be told. */
 static char own_path[PATH_MAX];
@@ -35,7 +38,8 @@ static struct setting {
     {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "backend:cudaMallocAsync", NULL,
      "PyTorch"},
     {"XLA_PYTHON_CLIENT_ALLOCATOR", NULL, "cuda_async", "cuda_async", NULL, "JAX"},
-    {"XLA_PYTHON_CLIENT_PREALLOCATE", NULL, "false", "false", "XLA_PYTHON_CLIENT_ALLOCATOR", "JAX"},
+    /* As if it were false: vp_adopt_threshold(). */
+    {PREALLOCATE, NULL, "false", "false", "XLA_PYTHON_CLIENT_ALLOCATOR", "JAX"},
     {"TF_GPU_ALLOCATOR", NULL, "cuda_malloc_async", "cuda_malloc_async", NULL, "TensorFlow"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", NULL, "true", "true", "TF_GPU_ALLOCATOR", "TensorFlow"},
     /* Who has another value there has another tool, and no framework minds: it agrees. */
@@ -111,9 +115,10 @@ static bool agrees(const char *variable) {
     return true;
 }
 
-enum { TORCH, OTHERS };
+enum { TORCH, OTHERS, PREALLOCATES = OTHERS + 1 };
 
 bool vp_adopt_bare, vp_adopt_async;
+static bool keeps_nothing; /* XLA, where the program does not say otherwise */
 
 /* Sets those from one to another. */
 static void adopt(size_t from, size_t to) {
@@ -132,7 +137,10 @@ static void adopt(size_t from, size_t to) {
             variable = setting->alias;
         }
         if (!value) {
-            set(setting, mark, sizeof(mark));
+            if (i == PREALLOCATES)
+                keeps_nothing = true;
+            else
+                set(setting, mark, sizeof(mark));
             vp_adopt_async |= i == TORCH;
         } else if (!strstr(value, setting->agrees)) {
             setting->kept = variable;
@@ -180,6 +188,16 @@ static atomic_bool was_read;
 void vp_adopt_read(void) {
     if (!atomic_exchange(&was_read, true) && vp_adopt_async && libc.getenv(settings[TORCH].alias))
         vp_adopt_changed();
+}
+
+void vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *value) {
+    cuuint64_t *threshold = value;
+    if (!keeps_nothing || attr != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD || !value || !*threshold ||
+        *threshold == UINT64_MAX || libc.getenv(PREALLOCATE))
+        return;
+    const struct link_map *object = vp_object_at(caller);
+    if (object && strstr(object->l_name, "/xla_cuda_plugin.so"))
+        *threshold = 0;
 }
 
 void vp_adopt_report(void) {

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <cuda.h>
 
 /* Is PyTorch to keep its cache (torch.h)? Its variable is left alone then. */
 extern bool vp_adopt_bare;
@@ -26,6 +27,11 @@ void vp_adopt_read(void);
 /* PyTorch's allocator is being changed for the program's own. PyTorch has not parsed its variable yet, and would refuse
  * a backend there that is not in use: ours goes. */
 void vp_adopt_changed(void);
+
+/* A memory pool's attribute is being set. XLA's allocator sets a threshold, asks for it, and preallocates so much,
+ * where XLA_PYTHON_CLIENT_PREALLOCATE is unset: it is to find none. With false there it would set none, but tell of no
+ * limit (bytes_limit), by which programs plan. */
+void vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *value);
 
 /* Says which values of the user's were kept although they keep a framework's memory from us. For a process
  * that uses CUDA, once. */

@@ -1,5 +1,6 @@
 /* Doors of the driver: memory in the order of streams, and the pools that it is from. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "adopt.h"
 #include "make.h"
 
 static void set_current(const CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {

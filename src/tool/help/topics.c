@@ -73,7 +73,7 @@ const struct vp_help_topic vp_help_topics[] = {
      "Frameworks keep freed memory to themselves. On load the library sets the\n"
      "variables by which they leave it to CUDA, where these are unset: PyTorch's\n"
      "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync, JAX's\n"
-     "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async and XLA_PYTHON_CLIENT_PREALLOCATE=false,\n"
+     "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async (it preallocates nothing then),\n"
      "TensorFlow's TF_GPU_ALLOCATOR=cuda_malloc_async and\n"
      "TF_FORCE_GPU_ALLOW_GROWTH=true. A value of yours is kept; if it disagrees, one\n"
      "line says so. VPOOL_ADOPT=0 sets nothing.\n"

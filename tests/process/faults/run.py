@@ -119,7 +119,7 @@ def adoption(sh, env, *wanted):
 
 
 ADOPTED = ["PYTORCH_CUDA_ALLOC_CONF", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR", "VPOOL_ADOPTED",
-           "XLA_PYTHON_CLIENT_ALLOCATOR", "XLA_PYTHON_CLIENT_PREALLOCATE"]
+           "XLA_PYTHON_CLIENT_ALLOCATOR"]
 
 
 # ---- 13: traces of forked children

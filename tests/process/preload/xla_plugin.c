@@ -1,0 +1,12 @@
+/* xla_cuda_plugin.so: what XLA's allocator of cuda_async does as it begins. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "xla_plugin.h"
+
+unsigned long long xla_preallocates(CUmemoryPool pool, unsigned long long threshold) {
+    cuuint64_t asked = threshold;
+
+    if (cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &asked) ||
+        cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &asked))
+        return 1;
+    return asked;
+}
