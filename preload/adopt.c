@@ -38,7 +38,7 @@ static struct setting {
     {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "backend:cudaMallocAsync", NULL,
      "PyTorch"},
     {"XLA_PYTHON_CLIENT_ALLOCATOR", NULL, "cuda_async", "cuda_async", NULL, "JAX"},
-    /* As if it were false: vp_adopt_threshold(). */
+    /* Taken as false: vp_adopt_threshold(). */
     {PREALLOCATE, NULL, "false", "false", "XLA_PYTHON_CLIENT_ALLOCATOR", "JAX"},
     {"TF_GPU_ALLOCATOR", NULL, "cuda_malloc_async", "cuda_malloc_async", NULL, "TensorFlow"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", NULL, "true", "true", "TF_GPU_ALLOCATOR", "TensorFlow"},
@@ -190,14 +190,15 @@ void vp_adopt_read(void) {
         vp_adopt_changed();
 }
 
-void vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *value) {
-    cuuint64_t *threshold = value;
+void *vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *value) {
+    static cuuint64_t none;
+    const cuuint64_t *threshold = value;
     if (!keeps_nothing || attr != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD || !value || !*threshold ||
         *threshold == UINT64_MAX || libc.getenv(PREALLOCATE))
-        return;
+        return value;
+    /* JAX's plug-in; before 0.4.26 xla_extension.so. */
     const struct link_map *object = vp_object_at(caller);
-    if (object && strstr(object->l_name, "/xla_cuda_plugin.so"))
-        *threshold = 0;
+    return object && strstr(object->l_name, "/xla_") ? &none : value;
 }
 
 void vp_adopt_report(void) {

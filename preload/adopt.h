@@ -30,8 +30,8 @@ void vp_adopt_changed(void);
 
 /* A memory pool's attribute is being set. XLA's allocator sets a threshold, asks for it, and preallocates so much,
  * where XLA_PYTHON_CLIENT_PREALLOCATE is unset: it is to find none. With false there it would set none, but tell of no
- * limit (bytes_limit), by which programs plan. */
-void vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *value);
+ * limit (bytes_limit), by which programs plan. What is to be set: `value`, or a 0. */
+void *vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *value);
 
 /* Says which values of the user's were kept although they keep a framework's memory from us. For a process
  * that uses CUDA, once. */

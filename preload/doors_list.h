@@ -66,7 +66,7 @@
     X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, SERVED, vp_api_pool_get_attribute(a, b, c), CUmemoryPool, \
       CUmemPool_attribute, void *) \
     X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, SERVED, \
-      (vp_adopt_threshold(__builtin_return_address(0), b, c), vp_api_pool_set_attribute(a, b, c)), CUmemoryPool, \
+      vp_api_pool_set_attribute(a, b, vp_adopt_threshold(__builtin_return_address(0), b, c)), CUmemoryPool, \
       CUmemPool_attribute, void *) \
     X(cuMemPoolTrimTo, cuMemPoolTrimTo, SERVED, vp_api_pool_trim_to(a, b), CUmemoryPool, size_t) \
     X(cuMemPoolSetAccess, cuMemPoolSetAccess, SERVED, vp_api_pool_set_access(a, b, c), CUmemoryPool, \

@@ -5,7 +5,7 @@
 unsigned long long xla_preallocates(CUmemoryPool pool, unsigned long long threshold) {
     cuuint64_t asked = threshold;
 
-    if (cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &asked) ||
+    if (cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &asked) || asked != threshold ||
         cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &asked))
         return 1;
     return asked;
