@@ -264,6 +264,7 @@
     X(cuGreenCtxWaitEvent, cuGreenCtxWaitEvent, THEN, vp_awaited++, CUgreenCtx, CUevent) \
     X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \
     X(cuCtxSetFlags, cuCtxSetFlags, FIRST, a |= vp_sync_flag, unsigned int) \
+    X(cuDevicePrimaryCtxSetFlags_v2, cuDevicePrimaryCtxSetFlags_v2, FIRST, b |= vp_sync_flag, CUdevice, unsigned int) \
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, TRIED_THEN, res = peer_enabled(a), CUcontext, unsigned int) \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)
 

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Streaming multiprocessors of the simulated device, for green contexts. */
-#define SM_COUNT 132u
+#define SM_COUNT 132u /* streaming multiprocessors of the simulated device, for green contexts */
 
 struct sim_context *sim_current(CUresult *why) {
     struct sim_thread *self = sim_self();
@@ -169,6 +168,8 @@ SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsign
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
     sim.devices[device].primary_flags = flags;
+    if (sim.devices[device].primary)
+        sim.devices[device].primary->flags = flags;
     return CUDA_SUCCESS;
 }
 

@@ -528,6 +528,9 @@ static void flags_leave_sync_memops(void) {
     CHECK_OK(set_flags(CU_CTX_SCHED_SPIN));
     CHECK_OK(cuCtxGetFlags(&flags));
     CHECK(flags == (CU_CTX_SCHED_SPIN | CU_CTX_SYNC_MEMOPS));
+    CHECK_OK(cuDevicePrimaryCtxSetFlags(0, CU_CTX_SCHED_YIELD));
+    CHECK_OK(cuCtxGetFlags(&flags));
+    CHECK(flags == (CU_CTX_SCHED_YIELD | CU_CTX_SYNC_MEMOPS));
 }
 
 GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
