@@ -94,7 +94,6 @@ LOCKED(vp_giving_tick);
 LOCKED(vp_giving_trim);
 LOCKED(vp_learn_create);
 LOCKED(vp_parking_free_event);
-LOCKED(vp_pool_verify);
 LOCKED(vp_pool_chunk_at);
 LOCKED(vp_pool_close_timeline);
 LOCKED(vp_pool_drop_context);

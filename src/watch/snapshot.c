@@ -95,7 +95,7 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
 }
 
 /* Live, free and retired bytes, and what is built so far, lie in their chunk's current mapping: if they begin here. */
-static void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
+static VP_LOCKED void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     vp_mappings_each(m, &pool->mem, r->addr, vp_region_end(r))
         if (m->addr >= r->addr && !m->chunk->host) { /* what is held is of the device */
             struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
@@ -103,7 +103,7 @@ static void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, con
         }
 }
 
-static void add_space(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_space *space) {
+static VP_LOCKED void add_space(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_space *space) {
     const struct vp_region *r;
     struct vp_snap_space *out = add(&snap->spaces, sizeof *out);
     *out = (struct vp_snap_space){space->base, space->size, space->zone};
