@@ -177,6 +177,21 @@ def replayed_figures_are_what_is_printed():
     fail_on(faults)
 
 
+def the_statistics_are_what_is_written():
+    """Those that docs/statistics.md shows; but for what goes by how soon work ends."""
+    def figures(text):
+        device = json.loads(text)["devices"][0]
+        return {name: value for part in (device, device["slack"], device["driver_calls"]) for name, value in part.items()
+                if isinstance(value, (int, float)) and not re.search("Event|waits|_us$|stitches|reactivations|reaps", name)}
+    shown = figures(re.search(r"```json\n(.*?)```", (SOURCE / "docs/statistics.md").read_text(), re.S)[1])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "stats.json")
+        output_of(VPOOL, "run", "--sim", f"--stats={path}", BUILD / "examples/train_driver")
+        written = figures(path.read_text())
+    fail_on([f"docs/statistics.md: {name} is {written.get(name)}, not {shown.get(name)}" for name in sorted(written | shown)
+             if name not in shown or name not in written or abs(shown[name] - written[name]) > 8 + 0.3 * written[name]])
+
+
 # ---- names ----
 
 def told(page):
@@ -326,5 +341,5 @@ def pages_are_short():
 
 
 tap.run([commands_run, each_exception_is_needed, shown_output_is_what_is_printed, the_picture_is_what_is_drawn,
-         replayed_figures_are_what_is_printed, variables_exist,
+         replayed_figures_are_what_is_printed, the_statistics_are_what_is_written, variables_exist,
          options_and_scripts_exist, files_exist, members_are_explained, links_lead_somewhere, every_page_is_listed, commands_are_marked, pages_are_short])
