@@ -132,6 +132,9 @@ def nothing_looked_at_is_not_right():
     with tempfile.TemporaryDirectory() as folder:
         done = call("scripts/torch-symbols", "--cache", folder, "2.11.0", timeout=60, env=os.environ | {"PIP_NO_INDEX": "1"})
         assert done.returncode and "Traceback" not in done.stderr and "2.11.0" in done.stderr, done
+        for script in "try-pythons", "try-promtool":
+            done = call(f"scripts/{script}", "--build", f"{folder}/none", timeout=60)
+            assert done.returncode == 1 and done.stderr.startswith(f"{script}: {folder}/none") and done.stderr.count("\n") == 1, done
 
 
 def what_is_tried_with_each_python_can_be_built():

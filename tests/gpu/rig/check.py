@@ -6,6 +6,7 @@ PyTorch, JAX, CuPy and numba; nothing is fetched. Exits with 0 only if all rows 
 """
 # SPDX-License-Identifier: Apache-2.0
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -123,6 +124,14 @@ def stop(number, _):
     raise KeyboardInterrupt(f"signal {number}")
 
 
+def has_driver():
+    """Where NVML is not to be had, there may be a GPU all the same."""
+    try:
+        return bool(ctypes.CDLL("libcuda.so.1"))
+    except OSError:
+        return os.path.exists("/dev/nvidiactl")
+
+
 def main():
     options = parse()
     work = os.path.join(options.build, "gpu")
@@ -147,6 +156,8 @@ def main():
         say(f"{device.name()}, driver {device.driver()}")
     except (OSError, AttributeError) as problem:
         device = None
+        if not has_driver():
+            sys.exit("gpu-check: there is no NVIDIA GPU here: neither libcuda.so.1 nor /dev/nvidiactl is to be found")
         say(f"no peaks will be measured: {problem}")
 
     os.makedirs(work, exist_ok=True)

@@ -223,6 +223,17 @@ def what_was_chosen_and_did_not_run_is_not_right():
             assert check.report(known, chosen, {}, None, options) == right, said.getvalue()
 
 
-tap.run([what_was_chosen_and_did_not_run_is_not_right, another_tree_is_not_taken_for_one_before, what_was_not_recorded_is_a_failure,
+def nothing_is_built_without_a_gpu():
+    env = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
+    if os.path.exists("/dev/nvidiactl") or not subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"], env=env,
+                                                              stderr=subprocess.DEVNULL).returncode:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, os.path.join(build.ROOT, "scripts/gpu-check"), "--build", os.path.join(folder, "build")], env=env,
+                              capture_output=True, text=True, timeout=30)
+        assert done.returncode == 1 and "no NVIDIA GPU" in done.stderr and not os.listdir(folder), (done, os.listdir(folder))
+
+
+tap.run([nothing_is_built_without_a_gpu, what_was_chosen_and_did_not_run_is_not_right, another_tree_is_not_taken_for_one_before, what_was_not_recorded_is_a_failure,
          what_is_not_supported_in_a_program_is_no_reason_to_skip_it, wrong_data_is_no_refusal, a_program_that_fails_beside_another_build_is_a_failure,
          features_of_one_mode_alone_are_told_beside_those_that_are_kept, answers_that_one_does_not_give_differ, what_was_measured_is_not_lost, every_program_is_there, every_source_is_there, rows_are_told_apart, the_commands_list, copies_have_a_row_each])
