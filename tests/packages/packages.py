@@ -82,6 +82,12 @@ def an_installation_is_whole():
         assert (prefix / "share/doc/vpool" / name).exists() or (prefix / "bin" / f"vpool-{Path(name).name}").exists(), name
 
 
+def no_installation_goes_into_the_clone():
+    """A clone is often ~/vpool, and so is a prefix."""
+    done = subprocess.run(["meson", "setup", FOLDER / "own", SOURCE, f"--prefix={SOURCE}", "-Dtests=disabled"], capture_output=True, text=True)
+    assert done.returncode and "the prefix is the clone itself" in done.stdout, done
+
+
 def an_installation_builds_no_test():
     said = subprocess.run(["ninja", "-C", BUILD, "-n", "-t", "inputs", "all"], capture_output=True, text=True).stdout
     assert "vpool" in said and "tests/" not in said, re.findall(r".*tests/.*", said)[:5]
@@ -210,7 +216,7 @@ def the_release_has_one_place():
 
 
 try:
-    tap.run([an_installation_is_whole, an_installation_builds_no_test, needs_are_read_as_others_read_them,
+    tap.run([an_installation_is_whole, no_installation_goes_into_the_clone, an_installation_builds_no_test, needs_are_read_as_others_read_them,
              the_wheels_glibc_has_all_that_is_called,
              a_wheel_can_be_installed, pip_makes_a_wheel_of_a_clone, a_debian_package_can_be_unpacked, what_is_optional_holds_no_build_up,
              the_release_has_one_place])
