@@ -264,6 +264,35 @@ Test(bare, slots_with_single_pages_are_filled_beside_a_robber) {
     slots_with_single_pages(false, false);
 }
 
+/* In a segment of a graph's no slot can let go of its pages at all, once they are a block's: what is idle there makes
+ * way before. */
+Test(bare, slots_with_single_pages_are_filled_in_a_graphs_segment) {
+    enum { SLOTS = 4 };
+    const size_t slot = VP_SLOT_PAGES * PAGE, size = SLOTS * slot - PAGE;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s), other = segment(16 * MiB, s);
+    struct vp_bare *bare = pool_of(0)->bare;
+    for (size_t i = 0; i < SLOTS; i++)
+        use(seg + i * slot + PAGE, PAGE, s);
+    use(other, 3 * slot, s);
+    for (size_t i = 0; i < SLOTS; i++)
+        unuse(seg + i * slot + PAGE, PAGE);
+    cu_ok(door_free(seg));
+    cr_assert_eq(segment(16 * MiB, s), seg); /* what that one had is there */
+    begin_here(s);
+    use(seg + 8 * MiB, PAGE, s);
+    cu_ok(door_end_capture(s, NULL));
+    unuse(other, 3 * slot);
+    leave_no_more(other + 8 * MiB, s);
+    cu_ok(vp_bare_room(0, size, on(s)));
+    vp_sim_others(0, VP_SIM_ALL);
+    cr_assert(vp_bare_used(seg, size, on(s)));
+    cr_assert_eq(vp_bare_lacking(bare, seg, size), 0);
+    vp_sim_others(0, 0);
+    door_close();
+}
+
 /* A block's ends lie in a page each of two bodies, which are most of what is idle. Neither can be let go of once it is
  * the block's, where no event is to be had: so they are not taken whole; unless its own stream still has work on them,
  * which nobody waits for. */

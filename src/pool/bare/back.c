@@ -63,7 +63,39 @@ static bool may_let_go(const struct vp_pool *pool) {
 /* Is less sure to be there, beyond the block, than it may lose at its two ends? */
 static bool is_scarce(const struct vp_bare *bare) {
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
-    return vp_bare_all_of(atomic_load(&bare->bounds)) < vp_bare_all_of(used) + 2 * VP_SLOT_PAGES;
+    return vp_bare_all_of(atomic_load(&bare->bounds)) < vp_bare_all_of(used) + VP_BARE_ENDS;
+}
+
+/* And of single pages? */
+static bool are_single_scarce(const struct vp_bare *bare) {
+    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
+    return vp_bare_single_of(atomic_load(&bare->bounds)) < vp_bare_single_of(used) + VP_BARE_ENDS;
+}
+
+/* What a block has it cannot let go of again in a capture, nor where a graph may use it. */
+static bool has_for_good(const struct vp_pool *pool, const struct vp_bare_segment *segment) {
+    return !may_let_go(pool) || segment->pinned;
+}
+
+/* Is a chunk not to be taken whole for a block that leaves so many pages of it? For good none is, where there may be
+ * little more than the block touches. Nothing is waited for to spare what is merely lost. */
+static bool is_too_large(const struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m,
+                         size_t more) {
+    if (has_for_good(pool, segment))
+        return more && is_scarce(pool->bare) && vp_mapping_over(&pool->mem, m);
+    return is_worth(pool->bare, more) &&
+           (vp_bare_tight(pool, more) ||
+            (in_vain(segment, m) && vp_bare_loses(pool, more) && vp_mapping_over(&pool->mem, m)));
+}
+
+/* Does it keep a chunk of a slot away from one that the block fills, where single pages are lacking? */
+static bool is_too_small(const struct vp_pool *pool, const struct vp_bare_segment *segment,
+                         const struct vp_mapping *m) {
+    const struct vp_bare *bare = pool->bare;
+    if (vp_bare_pages(pool, m->chunk) > 1 || !(vp_bare_word(bare, vp_bare_page(bare, m->addr)) & VP_PAGE_FILLED))
+        return false;
+    return (bare->short_of && may_let_go(pool)) ||
+           (has_for_good(pool, segment) && are_single_scarce(bare) && vp_mapping_over(&pool->mem, m));
 }
 
 /* What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
@@ -81,16 +113,7 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     const CUdeviceptr addr = chunk->current->addr, end = addr + chunk->size;
     const struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool free = r->state == VP_FREE && vp_region_end(r) >= end;
-    const bool too_small = bare->short_of && may_let_go(pool) && ends - begins == 1 &&
-                           vp_bare_word(bare, begins) & VP_PAGE_FILLED;
-    /* What a block has it cannot let go of again in a capture: where there may be little more than it touches no chunk
-     * is taken for a part. Nothing is waited for to spare what is merely lost. */
-    const bool too_large = may_let_go(pool)
-                               ? is_worth(bare, more) &&
-                                     (vp_bare_tight(pool, more) || (in_vain(segment, m) && vp_bare_loses(pool, more) &&
-                                                                    vp_mapping_over(&pool->mem, m)))
-                               : more && is_scarce(bare) && vp_mapping_over(&pool->mem, m);
-    if (free && !too_large && !too_small) {
+    if (free && !is_too_large(pool, segment, m, more) && !is_too_small(pool, segment, m)) {
         bool ready = vp_range_usable(r, addr, end, &req, VP_USE_READY);
         if (!ready && here && vp_bare_stale(bare, m))
             return -EAGAIN;
