@@ -32,16 +32,11 @@ static size_t page_size(const struct vp_pool *pool, enum vp_zone_name zone) {
     return vp_round_up(zone == VP_ZONE_SMALL ? SMALL_PAGE : LARGE_PAGE, pool->mem.granularity);
 }
 
-static bool wholly_unmapped(const struct vp_space *s) {
-    const struct vp_region *r = vp_container_of(s->regions.next, struct vp_region, va);
-    return r->state == VP_HOLE && r->size == s->size;
-}
-
 /* Another stream's range that has no page, and is large enough; NULL if there is none. */
 static struct vp_space *abandoned(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_space *s;
     vp_list_each(s, &pool->mem.spaces, link)
-        if (s->zone == req->zone && s->stream != vp_owner_of(req) && s->size >= req->size && wholly_unmapped(s))
+        if (s->zone == req->zone && s->stream != vp_owner_of(req) && s->size >= req->size && vp_space_is_hole(s))
             return s;
     return NULL;
 }

@@ -146,6 +146,20 @@ int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr ba
     return 0;
 }
 
+void vp_space_forget(struct vp_memory *mem, struct vp_space *space) {
+    struct vp_region *hole = vp_container_of(space->regions.next, struct vp_region, va);
+    size_t at = 0;
+    vp_region_unfile(hole);
+    region_leave(mem, hole);
+    while (mem->by_base[at] != space)
+        at++;
+    for (mem->space_count--; at < mem->space_count; at++)
+        mem->by_base[at] = mem->by_base[at + 1];
+    mem->space_bytes -= space->size;
+    vp_list_remove(&space->link);
+    vp_os_give(space->granules, space->mem_bytes);
+}
+
 void vp_spaces_free(struct vp_memory *mem) {
     struct vp_space *s, *next;
     vp_list_each_safe(s, next, &mem->spaces, link)

@@ -34,6 +34,13 @@ int vp_space_reserve(struct vp_memory *mem, size_t n);
 /* Takes [base, base+size) of an existing reservation; `reserved_size` not 0: and owns the reservation, which begins
  * there. */
 int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr base, size_t size, size_t reserved_size);
+/* Is nothing mapped there? */
+static inline bool vp_space_is_hole(const struct vp_space *space) {
+    const struct vp_region *first = vp_container_of(space->regions.next, struct vp_region, va);
+    return first->state == VP_HOLE && first->size == space->size;
+}
+/* Forgets one, which is a hole. */
+void vp_space_forget(struct vp_memory *mem, struct vp_space *space);
 /* Forgets every space. */
 void vp_spaces_free(struct vp_memory *mem);
 struct vp_space *vp_space_of(const struct vp_memory *mem, CUdeviceptr addr);

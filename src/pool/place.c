@@ -58,6 +58,13 @@ void vp_place_remove(struct vp_pool *pool, struct vp_place *k) {
     pool->place_count--;
 }
 
+void vp_places_leave(struct vp_pool *pool, const struct vp_space *space) {
+    struct vp_place *k, *next;
+    vp_list_each_safe(k, next, &pool->place_used, used)
+        if (k->space == space)
+            vp_place_remove(pool, k);
+}
+
 void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_place *k = vp_slab_alloc(&pool->place_slab);
     /* To forget a place for want of memory costs time later, nothing else. */

@@ -77,3 +77,5 @@ void vp_place_limit(struct vp_pool *pool, size_t built);
 /* One was used; and one is no more, as far as is known here. */
 void vp_place_touch(struct vp_pool *pool, struct vp_place *place);
 void vp_place_remove(struct vp_pool *pool, struct vp_place *place);
+/* All of a space that is about to go. */
+void vp_places_leave(struct vp_pool *pool, const struct vp_space *space);

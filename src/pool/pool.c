@@ -334,6 +334,23 @@ void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeli
     vp_fit_synchronized(&pool->mem, timeline);
 }
 
+/* What was reserved as sizes grew, and has nothing mapped, goes back to be had in one piece. Was there any? */
+static bool give_addresses(struct vp_pool *pool, enum vp_zone_name zone) {
+    struct vp_space *s, *next;
+    bool any = false;
+    vp_list_each_safe(s, next, &pool->mem.spaces, link) {
+        if (s->zone != zone || s->reserved_size != s->size || !vp_space_is_hole(s))
+            continue;
+        const CUdeviceptr base = s->base;
+        const size_t size = s->size;
+        vp_places_leave(pool, s);
+        vp_space_forget(&pool->mem, s);
+        pool->mem.drv->cuMemAddressFree(base, size);
+        any = true;
+    }
+    return any;
+}
+
 int vp_pool_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole) {
     int err = vp_stitch_hole(&pool->mem, zone, size, must, hole);
     if (!err || !must)
@@ -341,6 +358,7 @@ int vp_pool_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool
     /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they
      * unite. */
     vp_pool_trim(pool, 0);
-    *hole = vp_index_first(&pool->mem.holes[zone], size);
-    return *hole ? 0 : -ENOMEM;
+    if ((*hole = vp_index_first(&pool->mem.holes[zone], size)))
+        return 0;
+    return give_addresses(pool, zone) ? vp_stitch_hole(&pool->mem, zone, size, true, hole) : -ENOMEM;
 }

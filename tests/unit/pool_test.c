@@ -208,6 +208,25 @@ Test(pool, few_addresses_are_the_programs) {
     fx_close();
 }
 
+/* Sizes grow until no reservation is to be had any more: what smaller ones have left goes back. */
+Test(pool, addresses_without_memory_go_back_where_there_are_no_more) {
+    const struct vp_pool_config config = {.handle = MiB, .addresses = 40 * GiB};
+    CUdeviceptr block;
+    fx_open_pool("capacity=32G,granularity=2M,backing=ledger", &vp_policy_vpool, &config);
+    const CUdeviceptr live = fx_alloc(5 * GiB, 1);
+    fx_free(fx_alloc(6 * GiB, 1), 1);
+    fx_idle(1);
+    for (int i = 1; i <= 2; i++)
+        vp_sim_fail("cuMemAddressReserve", i, CUDA_ERROR_OUT_OF_MEMORY);
+    cr_assert(!fx_try(7 * GiB, 1, &block));
+    cr_expect_eq(vp_sim_calls("cuMemAddressFree"), 1);
+    cr_expect_leq(fx.pool.mem.space_bytes, 17 * GiB);
+    fx_free(block, 1);
+    fx_free(fx_alloc(6 * GiB, 1), 1);
+    fx_free(live, 1);
+    fx_close();
+}
+
 /* No reservation is to be had any more: old mappings make room, since each remap would else take new
  * addresses for ever. */
 Test(pool, old_mappings_make_room_when_addresses_are_short) {
