@@ -112,3 +112,5 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd);
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id);
 /* The process ends: how many more there were. */
 void vp_oom_end(void);
+/* In the child of a fork: what failed there is its parent's to tell. */
+void vp_oom_leave_to_parent(void);

@@ -39,6 +39,10 @@ void vp_oom_end(void) {
         vp_log(VP_LOG_WARN, "out of memory %u time%s more than was told of", more, more == 1 ? "" : "s");
 }
 
+void vp_oom_leave_to_parent(void) {
+    atomic_store(&untold, 0);
+}
+
 /* ---- who else has memory there: NVML, if the program has it already ---- */
 
 enum { PROCESSES = 64, LISTED = 4 };

@@ -221,8 +221,8 @@ Test(pool, addresses_without_memory_go_back_where_there_are_no_more) {
     cr_assert(!fx_try(7 * GiB, 1, &block));
     cr_expect_eq(vp_sim_calls("cuMemAddressFree"), 1);
     cr_expect_leq(fx.pool.mem.space_bytes, 17 * GiB);
-    fx_free(block, 1);
     fx_free(fx_alloc(6 * GiB, 1), 1);
+    fx_free(block, 1);
     fx_free(live, 1);
     fx_close();
 }

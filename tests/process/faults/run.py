@@ -358,6 +358,12 @@ def addresses_are_left():
     says("addresses", r"^24 GiB$")()
 
 
+def is_told_once():
+    """By the program, and not by its child, which exits before it."""
+    done = run("told")
+    check(done.status == 0 and done.err.count("more than was told of") == 1, done, "wanted one line of the rest")
+
+
 CASES = [
     ("1 a copy between two devices", same("mg", "devices=2")),
     ("2 a host function on a third stream", says("hostfn 0", r"stream S: 0 ")),
@@ -511,6 +517,7 @@ CASES = [
      says("clock", r"^cuMemAlloc.* -> 2\ncuMemAlloc.* -> 0$", sim="capacity=64M")),
     ("54 a program that may have few addresses", addresses_are_left),
     ("55 a fork in the middle of a driver call, while another thread allocates", same("midway", "lazy=0")),
+    ("56 a child that exits, of a program that lacked memory", is_told_once),
     ("all is freed", says("free_all", r"all freed.*cuMemGetInfo says 0 MiB", sim="capacity=16G,backing=ledger")),
 ]
 
