@@ -183,6 +183,8 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
             int err = allocate(pool, &req, &r);
             if (is_trial && !err)
                 vp_trial_served(pool, trial, r);
+            else if (is_trial)
+                vp_trial_failed(pool);
             if (__builtin_expect(!err && vp_state.fills, false) && !vp_poison_handed_out(pool, r, timeline, NULL))
                 err = -ENODEV;
             timeline->refs--;

@@ -4,6 +4,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
+#include "base/clock.h"
 #include "pool/giving.h"
 #include "pool/parking.h"
 
@@ -114,14 +115,16 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
     }
 }
 
+/* Who keeps it for longer works with it. */
+enum { TRIAL_NS = 10000000 };
+
 bool vp_trial_is(const struct vp_pool *pool, size_t size) {
     const struct vp_told *told = &vp_state.told[pool->mem.device];
-    size_t bytes = told->bytes;
-    if (size < VP_GIVING_LEAST || !pool->traits.gives || told->turn != vp_pool_turn(pool))
-        return false;
-    while (bytes > size)
-        bytes /= 2;
-    return bytes == size;
+    return size >= VP_GIVING_LEAST && pool->traits.gives && told->turn == vp_pool_turn(pool) && size == told->bytes;
+}
+
+void vp_trial_failed(const struct vp_pool *pool) {
+    vp_state.told[pool->mem.device].bytes /= 2;
 }
 
 struct vp_trial vp_trial_begin(const struct vp_pool *pool, const struct vp_mempool *mp) {
@@ -137,13 +140,15 @@ struct vp_trial vp_trial_begin(const struct vp_pool *pool, const struct vp_mempo
 void vp_trial_served(const struct vp_pool *pool, struct vp_trial trial, const struct vp_region *block) {
     trial.serial = block->serial;
     trial.allocs = pool->mem.stats.allocs;
+    trial.served_ns = vp_clock_ns();
     vp_state.trial[pool->mem.device] = trial;
 }
 
 struct vp_mempool *vp_trial_of(const struct vp_pool *pool, const struct vp_region *block) {
     const struct vp_trial *trial = &vp_state.trial[pool->mem.device];
     struct vp_mempool *mp = block->owner;
-    const bool is_it = block->serial == trial->serial && pool->mem.stats.allocs == trial->allocs;
+    const bool is_it = block->serial == trial->serial && pool->mem.stats.allocs == trial->allocs &&
+                       vp_clock_ns() - trial->served_ns < TRIAL_NS;
     return is_it && mp && !mp->dead ? mp : NULL;
 }
 

@@ -48,9 +48,10 @@ struct vp_told {
     size_t bytes, idle;
 };
 
-/* The last block of just what was told as free, or of a half of that and so on, and what was before it. */
+/* The last block of just what was told as free, or, where that failed, of a half of that and so on, and what was before
+ * it. */
 struct vp_trial {
-    uint64_t serial, allocs;
+    uint64_t serial, allocs, served_ns;
     size_t held, peak_live, top_live, top_held;
     uint64_t had, used_high, reserved_high; /* of its memory pool */
 };
@@ -284,6 +285,8 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
 /* Is a request of so many bytes a trial of what is to be had? PyTorch's backend of cudaMallocAsync looks for room for
  * cuDNN's workspaces so, and frees what it gets at once, which nobody has used. */
 bool vp_trial_is(const struct vp_pool *pool, size_t size) VP_LOCKED;
+/* The next is of half the size. */
+void vp_trial_failed(const struct vp_pool *pool) VP_LOCKED;
 /* What is before it; it was served by that block. */
 struct vp_trial vp_trial_begin(const struct vp_pool *pool, const struct vp_mempool *mp) VP_LOCKED;
 void vp_trial_served(const struct vp_pool *pool, struct vp_trial trial, const struct vp_region *block) VP_LOCKED;

@@ -87,6 +87,7 @@ Test(mempool, a_trial_of_what_is_free_leaves_nothing) {
     size_t unused, total;
     uint64_t most = UINT64_MAX;
     CUmemoryPool pool;
+    CUdeviceptr tried;
     door_open("capacity=256M,granularity=64K,lazy=100");
     cu_ok(cuDeviceGetDefaultMemPool(&pool, 0));
     cu_ok(vp_api_pool_set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &most));
@@ -95,16 +96,25 @@ Test(mempool, a_trial_of_what_is_free_leaves_nothing) {
         cu_ok(cuMemsetD8Async(kept, 1, 8 * MiB, 0));
         cu_ok(vp_api_mem_info(&unused, &total));
         cr_assert_eq(unused, total - 8 * MiB, "%d: %zu", i, unused);
+        vp_sim_others(0, unused - (unused >> i % 3));
+        for (int half = 0; half < i % 3; half++)
+            cr_assert_eq(vp_api_alloc_async(&tried, unused >> half, NULL, 0), CUDA_ERROR_OUT_OF_MEMORY);
         cu_ok(door_free_async(door_take(unused >> i % 3, 0), 0));
+        vp_sim_others(0, 0);
         cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 8 * MiB);
         cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 8 * MiB);
         cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 8 * MiB);
+        size_t still;
+        cu_ok(vp_api_mem_info(&still, &total));
+        cr_assert_eq(still, unused);
+        for (int n = 0; n < 1000 && vp_sim_used_vmm(0) > 8 * MiB; n++)
+            cu_ok(door_synchronize());
+        cr_assert_eq(vp_sim_used_vmm(0), 8 * MiB);
     }
-    for (int i = 0; i < 1000 && vp_sim_used_vmm(0) > 8 * MiB; i++)
-        cu_ok(door_synchronize());
-    cr_assert_eq(vp_sim_used_vmm(0), 8 * MiB);
     /* What else comes meanwhile makes it a block like others. */
     cu_ok(vp_api_mem_info(&unused, &total));
+    vp_sim_others(0, unused / 4);
+    cr_assert_eq(vp_api_alloc_async(&tried, unused, NULL, 0), CUDA_ERROR_OUT_OF_MEMORY);
     CUdeviceptr half = door_take(unused / 2, 0), other = door_take(MiB, 0);
     cu_ok(door_free_async(half, 0));
     cr_assert_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 9 * MiB + unused / 2);
@@ -112,6 +122,28 @@ Test(mempool, a_trial_of_what_is_free_leaves_nothing) {
     cu_ok(door_free_async(other, 0));
     cu_ok(door_free_async(kept, 0));
     door_close();
+}
+
+/* Half of what is free is a workspace like others, where nobody has tried for more; and so is all, where it is kept. */
+Test(mempool, a_block_of_what_is_free_that_is_used_is_one_like_others) {
+    const struct timespec moment = {.tv_nsec = 20000000};
+    for (int all = 0; all < 2; all++) {
+        size_t unused, total;
+        CUmemoryPool pool;
+        door_open("capacity=256M,granularity=64K,lazy=0");
+        cu_ok(cuDeviceGetDefaultMemPool(&pool, 0));
+        CUdeviceptr kept = door_take(8 * MiB, 0);
+        cu_ok(vp_api_mem_info(&unused, &total));
+        const size_t size = all ? unused : unused / 2;
+        CUdeviceptr used = door_take(size, 0);
+        if (all)
+            nanosleep(&moment, NULL);
+        cu_ok(door_free_async(used, 0));
+        cr_expect_eq(get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 8 * MiB + size);
+        cr_expect_eq(get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 8 * MiB + size);
+        cu_ok(door_free_async(kept, 0));
+        door_close();
+    }
 }
 
 /* Each device is asked for its own once, however often CUDA's own pool is allocated from. */
