@@ -28,7 +28,7 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
     if (res == CUDA_SUCCESS) {
         struct vp_pool *pool = NULL;
         if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES) {
-            unused += lent_when_asked(dev);
+            unused += vp_lesser(lent_when_asked(dev), all - vp_lesser(unused, all));
             pool = vp_options()->limit ? vp_state_pool(dev) : vp_state.pools[dev];
         }
         if (pool) {

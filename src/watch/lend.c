@@ -38,7 +38,7 @@ enum { QUIET_TIMES = 16 };
 static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, KEPT_NS = 1000000000;
 
 /* Who asks reads its answer well within this, unless it is stopped. */
-enum { MOMENT_NS = 20000000 };
+enum { MOMENT_NS = 20000000, NAP_NS = 100000 };
 
 /* Pages looked at, and files, of which one with a page's name counts for many: others can make them by that alone. */
 enum { PAGES = 64, FILES = 65536, NAMED = 128 };
@@ -262,6 +262,16 @@ static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
     return count;
 }
 
+static void nap(uint64_t ns) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}
+
+/* Is another process asking that one for its figures alone? For that somebody who needs memory waits. */
+static bool is_look(struct vp_loans *loans, uint32_t other) {
+    return atomic_load(&loans->device) == VP_LOANS_LOOK && atomic_load(&loans->done) != atomic_load(&loans->asked) &&
+           atomic_load(&loans->asker) == other;
+}
+
 /* One asks at a time: its id stands there. That of one that is gone counts no more; nor, after a moment, that of one
  * that has its answer: it is stopped, or the id is another process's by now. */
 static bool begin(struct vp_loans *loans, bool waits) {
@@ -270,11 +280,16 @@ static bool begin(struct vp_loans *loans, bool waits) {
     struct vp_process there;
     if (atomic_compare_exchange_strong(&loans->asker, &other, self) || other == self)
         return true;
+    for (uint64_t waited = 0; waits && waited < MOMENT_NS && is_look(loans, other); waited += NAP_NS)
+        nap(NAP_NS);
+    other = 0;
+    if (atomic_compare_exchange_strong(&loans->asker, &other, self))
+        return true;
     if (vp_process_read((int)other, &there)) {
         const uint32_t asked = atomic_load(&loans->asked);
         if (atomic_load(&loans->done) != asked || !waits)
             return false;
-        nanosleep(&(struct timespec){.tv_nsec = MOMENT_NS}, NULL);
+        nap(MOMENT_NS);
         if (atomic_load(&loans->asked) != asked)
             return false;
     }
@@ -366,6 +381,8 @@ static struct {
     atomic_uint_least64_t bytes; /* read without the lock, too */
 } seen[VP_DEVICES];
 
+static atomic_bool looking; /* whoever has vp_lend_guard only looks, for some milliseconds */
+
 static void look_for(CUdevice device, const CUuuid *uuid) {
     static struct giver givers[PAGES]; /* guarded by vp_lend_guard: threads may have small stacks */
     const uint64_t begin = vp_clock_ns();
@@ -392,8 +409,10 @@ static void look_for(CUdevice device, const CUuuid *uuid) {
 uint64_t vp_lend_spare(CUdevice device, const CUuuid *uuid) {
     /* While another thread looks, what was seen before will do. */
     if (vp_lock_try(&vp_lend_guard)) {
+        atomic_store(&looking, true);
         if (vp_clock_ns() >= seen[device].until)
             look_for(device, uuid);
+        atomic_store(&looking, false);
         vp_lock_release(&vp_lend_guard);
     }
     return atomic_load(&seen[device].bytes);
@@ -405,8 +424,11 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     bool later = !bytes;
     *some = VP_LEND_LATER;
     /* While another thread asks, there may be some for this one, too. */
-    if (!vp_lock_try(&vp_lend_guard))
-        return 0;
+    for (uint64_t waited = 0; !vp_lock_try(&vp_lend_guard); waited += NAP_NS) {
+        if (!atomic_load(&looking) || waited > ANSWER_NS)
+            return 0;
+        nap(NAP_NS);
+    }
     /* What is idle there is on its way here. */
     for (int i = 0; i < VP_DEVICES; i++) {
         seen[i].until = 0;
