@@ -83,15 +83,16 @@ bool vp_launch_pages(char folder[PATH_MAX]) {
     return find(folder, places, "docs/design.md");
 }
 
+static bool make_folder(const char *room, const char *command, char folder[PATH_MAX]) {
+    return snprintf(folder, PATH_MAX, "%.3000s/vpool-%s-XXXXXX", room, command) < PATH_MAX && mkdtemp(folder);
+}
+
 bool vp_launch_room(const char *command, char folder[PATH_MAX]) {
     const char *room = getenv("TMPDIR");
     char whole[PATH_MAX];
-    snprintf(folder, PATH_MAX, "%.3000s/vpool-%s-XXXXXX", room && *room && !strchr(room, '%') ? room : "/tmp", command);
-    if (!mkdtemp(folder)) {
-        snprintf(folder, PATH_MAX, "/tmp/vpool-%s-XXXXXX", command);
-        if (!mkdtemp(folder))
-            return false;
-    }
+    if (!make_folder(room && *room && !strchr(room, '%') ? room : "/tmp", command, folder) &&
+        !make_folder("/tmp", command, folder))
+        return false;
     /* Programs may be in another folder when they write there. */
     if (realpath(folder, whole) && !strchr(whole, '%'))
         strcpy(folder, whole);
