@@ -214,11 +214,9 @@ struct vp_memory {
     const struct vp_driver *drv;
     struct vp_timelines *timelines;
     CUdevice device;
-    size_t va; /* first reservation, bytes; 0: automatic */
-    size_t
-        va_step;  /* where the process may have so many addresses alone: what is reserved at a time; 0: it is not so */
-    size_t limit; /* most bytes to hold, as if the device had no more; 0: no limit */
-    bool rdma;    /* is made for other devices to reach by themselves, where the device can */
+    size_t va;           /* first reservation, bytes; 0: automatic */
+    size_t limit;        /* most bytes to hold, as if the device had no more; 0: no limit */
+    bool rdma;           /* is made for other devices to reach by themselves, where the device can */
     size_t coming_bytes; /* that another thread makes without the lock: the limit is for them, too */
     bool by_stream;      /* free memory of different streams is kept apart even when all may use it */
     bool per_stream;     /* a chunk serves only the stream that it was created for: regions hold chunks of one stream */
@@ -274,6 +272,8 @@ struct vp_memory {
     uint64_t moves;              /* timelines->moves when the free regions were last filed anew */
     struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, store_slab, bins_slab;
     struct vp_memory_stats stats;
+    /* Where the process may have so many addresses alone: what is reserved at a time, bytes; 0: it is not so. */
+    size_t va_step;
 };
 
 /* Live bytes that sleep, without what is free beside them or was freed since. Looks at all that sleeps. */

@@ -150,7 +150,7 @@ void vp_space_forget(struct vp_memory *mem, struct vp_space *space) {
     struct vp_region *hole = vp_container_of(space->regions.next, struct vp_region, va);
     size_t at = 0;
     vp_region_unfile(hole);
-    region_leave(mem, hole);
+    vp_slab_free(&mem->region_slab, hole);
     while (mem->by_base[at] != space)
         at++;
     for (mem->space_count--; at < mem->space_count; at++)

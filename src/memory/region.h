@@ -40,7 +40,7 @@ static inline bool vp_space_is_hole(const struct vp_space *space) {
     return first->state == VP_HOLE && first->size == space->size;
 }
 /* Forgets one, which is a hole. */
-void vp_space_forget(struct vp_memory *mem, struct vp_space *space);
+void vp_space_forget(struct vp_memory *mem, struct vp_space *space) __attribute__((cold));
 /* Forgets every space. */
 void vp_spaces_free(struct vp_memory *mem);
 struct vp_space *vp_space_of(const struct vp_memory *mem, CUdeviceptr addr);

@@ -78,4 +78,4 @@ void vp_place_limit(struct vp_pool *pool, size_t built);
 void vp_place_touch(struct vp_pool *pool, struct vp_place *place);
 void vp_place_remove(struct vp_pool *pool, struct vp_place *place);
 /* All of a space that is about to go. */
-void vp_places_leave(struct vp_pool *pool, const struct vp_space *space);
+void vp_places_leave(struct vp_pool *pool, const struct vp_space *space) __attribute__((cold));

@@ -335,7 +335,7 @@ void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeli
 }
 
 /* What was reserved as sizes grew, and has nothing mapped, goes back to be had in one piece. Was there any? */
-static bool give_addresses(struct vp_pool *pool, enum vp_zone_name zone) {
+static __attribute__((noinline, cold)) bool give_addresses(struct vp_pool *pool, enum vp_zone_name zone) {
     struct vp_space *s, *next;
     bool any = false;
     vp_list_each_safe(s, next, &pool->mem.spaces, link) {

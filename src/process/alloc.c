@@ -175,7 +175,7 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
                                      .strict = !mp->reuse_opportunistic};
             struct vp_region *r = NULL;
             struct vp_trial trial;
-            if ((is_trial = vp_trial_is(pool, size)))
+            if (__builtin_expect(size >= VP_GIVING_LEAST, false) && (is_trial = vp_trial_is(pool, size)))
                 trial = vp_trial_begin(pool, mp);
             /* While a wait lets the lock go, the memory pool may be destroyed, and the stream. */
             mp->blocks++;
@@ -277,7 +277,7 @@ __attribute__((noinline)) static CUresult free_locked(CUdeviceptr ptr, CUstream 
     if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
         uint64_t serial = r->serial, asked = r->asked;
         const bool bare = r->bare, spilled = r->spilled;
-        struct vp_mempool *tried = vp_trial_of(pool, r);
+        struct vp_mempool *tried = __builtin_expect(asked >= VP_GIVING_LEAST, false) ? vp_trial_of(pool, r) : NULL;
         if (vp_options()->poison)
             vp_poison_freed(pool, r, timeline);
         int err = vp_pool_free_async(pool, r, timeline);

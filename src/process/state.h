@@ -284,16 +284,18 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) VP_LOCKED;
 void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
 /* Is a request of so many bytes a trial of what is to be had? PyTorch's backend of cudaMallocAsync looks for room for
  * cuDNN's workspaces so, and frees what it gets at once, which nobody has used. */
-bool vp_trial_is(const struct vp_pool *pool, size_t size) VP_LOCKED;
+bool vp_trial_is(const struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
 /* The next is of half the size. */
-void vp_trial_failed(const struct vp_pool *pool) VP_LOCKED;
+void vp_trial_failed(const struct vp_pool *pool) VP_LOCKED __attribute__((cold));
 /* What is before it; it was served by that block. */
-struct vp_trial vp_trial_begin(const struct vp_pool *pool, const struct vp_mempool *mp) VP_LOCKED;
-void vp_trial_served(const struct vp_pool *pool, struct vp_trial trial, const struct vp_region *block) VP_LOCKED;
+struct vp_trial vp_trial_begin(const struct vp_pool *pool, const struct vp_mempool *mp) VP_LOCKED __attribute__((cold));
+void vp_trial_served(const struct vp_pool *pool, struct vp_trial trial, const struct vp_region *block) VP_LOCKED
+    __attribute__((cold));
 /* The memory pool of a block that was one, with none served since; NULL: of any other. */
-struct vp_mempool *vp_trial_of(const struct vp_pool *pool, const struct vp_region *block) VP_LOCKED;
+struct vp_mempool *vp_trial_of(const struct vp_pool *pool, const struct vp_region *block) VP_LOCKED
+    __attribute__((cold));
 /* It was freed: nothing is to be left of it. */
-void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) VP_LOCKED;
+void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) VP_LOCKED __attribute__((cold));
 /* What is idle and a pool's; of NULL: what was told of as some pool's. */
 uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) VP_LOCKED;
 
