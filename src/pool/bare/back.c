@@ -335,7 +335,7 @@ static int back(struct vp_pool *pool, const struct backing *what, bool patient) 
     vp_bare_count(pool);
     bare->pins = bare->counts_anew = true;
     int err = back_gaps(pool, what->addr, what->size, patient);
-    bare->pins = false;
+    bare->pins = bare->idle_listed = false; /* in no order */
     vp_bare_unsure(pool);
     return err;
 }

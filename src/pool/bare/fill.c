@@ -46,7 +46,7 @@ static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
             if (obtainable(f, chunk))
                 return chunk;
         }
-        if (known || bare->idle_at == bare->past.now)
+        if (known || bare->idle_at == vp_bare_past_now(&bare->past))
             break;
     }
     return NULL;
@@ -114,8 +114,8 @@ static bool break_body(struct filling *f) {
     if (!vp_bare_know_idle(f->pool))
         return false;
     const struct vp_bare_idle *page = first_idle(f, VP_BARE_PAGES), *body = first_idle(f, VP_BARE_BODIES);
-    return page && body && is_sooner(page, body, f->pool->bare->past.now) && vp_bare_may_go(f->pool, VP_SLOT_PAGES) &&
-           give_back(f, VP_BARE_BODIES);
+    return page && body && is_sooner(page, body, vp_bare_past_now(&f->pool->bare->past)) &&
+           vp_bare_may_go(f->pool, VP_SLOT_PAGES) && give_back(f, VP_BARE_BODIES);
 }
 
 static int create(struct filling *f, size_t size, struct vp_chunk **out) {
@@ -240,7 +240,8 @@ int vp_bare_fill(struct vp_pool *pool, struct vp_bare_segment *segment, size_t f
             chunks[i]->mark = 0;
         return err;
     }
-    atomic_store_explicit(&bare->filled, bare->past.now ? bare->past.now : 1, memory_order_relaxed);
+    const uint32_t now = vp_bare_past_now(&bare->past);
+    atomic_store_explicit(&bare->filled, now ? now : 1, memory_order_relaxed);
     vp_bare_mappings_each(m, bare, first, end) if (!err) err = vp_bare_keep(pool, segment, m);
     return err;
 }

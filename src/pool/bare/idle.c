@@ -139,18 +139,21 @@ static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint3
 }
 
 /* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
- * as it has been idle, twice. */
+ * as it has been idle, twice. Without the cache's lock its past is not looked at, for blocks may be writing there. */
 static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
     const struct vp_bare *bare = pool->bare;
     const struct vp_bare_past *past = &bare->past;
     const size_t pages = vp_bare_pages(pool, chunk);
+    const uint32_t now = vp_bare_past_now(past);
     struct vp_bare_idle one = {.chunk = chunk, .next = VP_BARE_NEVER};
     const bool is_bare = chunk->current->addr - bare->base < bare->size;
+    if (bare->pins)
+        return one;
     if (is_bare)
         one.rested = rested(bare, vp_bare_page(bare, chunk->current->addr), pages);
     if (!past->match) {
         const size_t first = vp_bare_page(bare, chunk->current->addr);
-        one.next = past->now + 2 * (past->now - one.rested);
+        one.next = now + 2 * (now - one.rested);
         one.next = is_bare ? next_use(bare, first, first + pages, one.next) : one.next;
     }
     for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
@@ -160,7 +163,7 @@ static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk 
         for (size_t p = first, stop; p < first + pages; p = stop) {
             stop = (p / VP_SLOT_PAGES + 1) * VP_SLOT_PAGES;
             stop = stop < first + pages ? stop : first + pages;
-            const uint32_t next = next_use(bare, p, stop, past->match + 2 * (past->now - one.rested));
+            const uint32_t next = next_use(bare, p, stop, past->match + 2 * (now - one.rested));
             one.next = next < one.next ? next : one.next;
         }
     }
@@ -212,7 +215,7 @@ static bool list_idle(struct vp_pool *pool) {
         vp_sort(bare->idle[k].list, sizeof(struct vp_bare_idle), bare->idle[k].count, is_worse, NULL);
     const size_t most = share(pool, NEAR_WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
     atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
-    bare->idle_at = bare->past.now;
+    bare->idle_at = vp_bare_past_now(&bare->past);
     bare->idle_releases = pool->mem.stats.calls.release;
     bare->idle_unready = false;
     return bare->idle_listed = true;
@@ -220,7 +223,7 @@ static bool list_idle(struct vp_pool *pool) {
 
 bool vp_bare_know_idle(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
-    return (!is_to_be_listed(pool) && bare->past.now - bare->idle_at < LISTED_FOR) || list_idle(pool);
+    return (!is_to_be_listed(pool) && vp_bare_past_now(&bare->past) - bare->idle_at < LISTED_FOR) || list_idle(pool);
 }
 
 /* Bytes that are held under no block, beside blocks. */

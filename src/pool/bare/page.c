@@ -261,7 +261,7 @@ static inline size_t leave_page(struct vp_bare *bare, size_t at, uint32_t seq) {
     if ((word & VP_PAGE_BLOCKS) != 1)
         return 0;
     bare->slots[at / VP_SLOT_PAGES].inside--;
-    page->rested = bare->past.now;
+    page->rested = vp_bare_past_now(&bare->past);
     return count_as(word);
 }
 
@@ -272,7 +272,7 @@ static inline size_t leave_slot(struct vp_bare *bare, size_t head, uint32_t seq)
         return 0;
     slot->seq = seq;
     slot->late = !seq;
-    slot->rested = bare->past.now;
+    slot->rested = vp_bare_past_now(&bare->past);
     return VP_SLOT_PAGES * count_as(atomic_fetch_sub(&bare->pages[head].word, VP_PAGE_FILLED));
 }
 
@@ -296,7 +296,7 @@ static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, co
     size_t empty = x->stop - x->whole + ((size_t)run->single << 32);
     run->seq = seq;
     run->late = !seq;
-    run->rested = bare->past.now;
+    run->rested = vp_bare_past_now(&bare->past);
     atomic_store_explicit(&run->word, (uint32_t)(x->stop - x->whole) | VP_RUN_WHOLE, memory_order_release);
     bare->slots[x->head].inside -= x->head_shared ? run_in(x, x->head) : 0;
     bare->slots[x->tail].inside -= x->tail_shared ? run_in(x, x->tail) : 0;
@@ -329,7 +329,7 @@ enum { EVENT_BYTES = 64 << 20, EVENT_SHARE = 64, MOVES_WITHIN = 4096 };
 static inline bool event_is_due(const struct vp_bare *bare, size_t size) {
     const uint64_t worth = atomic_load_explicit(&bare->peak, memory_order_relaxed) / EVENT_SHARE;
     const uint32_t filled = atomic_load_explicit(&bare->filled, memory_order_relaxed);
-    return filled && bare->past.now - filled <= MOVES_WITHIN &&
+    return filled && vp_bare_past_now(&bare->past) - filled <= MOVES_WITHIN &&
            bare->let_go + size >= (worth > EVENT_BYTES ? worth : EVENT_BYTES);
 }
 

@@ -63,28 +63,27 @@ static uint64_t *block_at(const struct vp_bare_past *past, uint32_t time) {
 
 void vp_bare_past_block(struct vp_bare_past *past, uint64_t addr, uint64_t size) {
     const uint64_t block = (addr ^ size * FACTOR) * FACTOR;
-    const uint64_t left = past->now >= ALIKE ? *block_at(past, past->now - ALIKE) : 0;
+    uint32_t now = vp_bare_past_now(past);
+    const uint64_t left = now >= ALIKE ? *block_at(past, now - ALIKE) : 0;
     if (past->match)
-        past->match = past->now - past->match < VP_BARE_BLOCKS && *block_at(past, past->match) == block
-                          ? past->match + 1
-                          : 0;
-    *block_at(past, past->now) = block;
-    past->now++;
+        past->match = now - past->match < VP_BARE_BLOCKS && *block_at(past, past->match) == block ? past->match + 1 : 0;
+    *block_at(past, now) = block;
+    atomic_store_explicit(&past->now, ++now, memory_order_relaxed);
     past->hash = past->hash * FACTOR + block - left * to_the_power(FACTOR, ALIKE);
     const uint64_t mixed = past->hash ^ past->hash >> 32;
     struct vp_bare_recent *recent = &past->recent[mixed % VP_BARE_BLOCKS];
     const uint32_t check = (uint32_t)(mixed >> 32);
-    if (!past->match && recent->time && recent->check == check && past->now - recent->time < VP_BARE_BLOCKS)
+    if (!past->match && recent->time && recent->check == check && now - recent->time < VP_BARE_BLOCKS)
         past->match = recent->time;
-    *recent = (struct vp_bare_recent){check, past->now};
+    *recent = (struct vp_bare_recent){check, now};
 }
 
 void vp_bare_past_slot(struct vp_bare_past *past, uint32_t *last) {
     const struct vp_bare_use *use = &past->log[*last % VP_BARE_USES];
-    if (*last && past->uses - *last < VP_BARE_USES && use->time == past->now)
+    if (*last && past->uses - *last < VP_BARE_USES && use->time == vp_bare_past_now(past))
         return;
     past->uses++;
-    past->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){past->now, *last};
+    past->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){vp_bare_past_now(past), *last};
     *last = past->uses;
 }
 
@@ -119,14 +118,14 @@ uint32_t vp_bare_past_guess(const struct vp_bare_past *past, uint32_t last) {
     const struct vp_bare_use *use = use_of(past, last);
     if (!use)
         return VP_BARE_NEVER;
-    const uint32_t latest = use->time, rested = past->now - latest;
+    const uint32_t latest = use->time, now = vp_bare_past_now(past), rested = now - latest;
     uint32_t pause = VP_BARE_NEVER, time = latest;
     for (int looks = 0; looks < LOOKS && (use = use_of(past, use->before)); looks++) {
         if (time - use->time > rested && time - use->time < pause)
             pause = time - use->time;
         time = use->time;
     }
-    return pause == VP_BARE_NEVER ? past->now + 2 * rested : latest + pause;
+    return pause == VP_BARE_NEVER ? now + 2 * rested : latest + pause;
 }
 
 void vp_bare_past_unite(struct vp_bare_past *past, uint32_t *last, uint32_t other) {

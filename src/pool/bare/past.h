@@ -6,6 +6,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,11 +26,15 @@ struct vp_bare_past {
     uint64_t *blocks;              /* what each was, by time */
     struct vp_bare_recent *recent; /* when the last few were last in that order, by a hash of them */
     struct vp_bare_use *log;
-    uint32_t now;   /* blocks so far */
-    uint32_t uses;  /* so far; that of number n lies at n modulo VP_BARE_USES */
-    uint32_t match; /* now is as it was at that time; 0: not as far as is known */
-    uint64_t hash;  /* of the last few */
+    _Atomic uint32_t now; /* blocks so far */
+    uint32_t uses;        /* so far; that of number n lies at n modulo VP_BARE_USES */
+    uint32_t match;       /* now is as it was at that time; 0: not as far as is known */
+    uint64_t hash;        /* of the last few */
 };
+
+static inline uint32_t vp_bare_past_now(const struct vp_bare_past *past) {
+    return atomic_load_explicit(&past->now, memory_order_relaxed);
+}
 
 /* 0 or -ENOMEM. */
 int vp_bare_past_init(struct vp_bare_past *past);

@@ -62,7 +62,7 @@ void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t s
     run->single = 0;
     for (size_t p = first; p < end; p++)
         run->single += !(atomic_load(&bare->pages[p].word) & VP_PAGE_BODY);
-    run->rested = bare->past.now;
+    run->rested = vp_bare_past_now(&bare->past);
     run->seq = seq;
     run->late = !seq;
     atomic_store(&run->word, pages | VP_RUN_WHOLE);
