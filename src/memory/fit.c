@@ -120,6 +120,26 @@ struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, c
     return fit;
 }
 
+static bool index_has_chunk(const struct vp_memory *mem, const struct vp_index *index) {
+    const struct vp_region *r = index->count ? vp_index_first(index, mem->granularity) : NULL;
+    for (; r; r = vp_index_next(index, r))
+        vp_mappings_each(m, mem, r->addr, vp_region_end(r))
+            if (m->addr >= r->addr && m->addr + m->chunk->size <= vp_region_end(r))
+                return true;
+    return false;
+}
+
+bool vp_fit_has_chunk(const struct vp_memory *mem) {
+    const struct vp_index *index;
+    for (int z = 0; z < VP_ZONES; z++)
+        if (index_has_chunk(mem, &mem->met[z]) || index_has_chunk(mem, &mem->mixed[z]))
+            return true;
+    vp_list_each(index, &mem->timeline_indexes, link)
+        if (index_has_chunk(mem, index))
+            return true;
+    return false;
+}
+
 static void refresh_index(struct vp_memory *mem, struct vp_index *index) {
     for (struct vp_region *r = index->count ? vp_index_first(index, 0) : NULL, *next; r; r = next) {
         next = vp_index_next(index, r);

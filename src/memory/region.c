@@ -51,7 +51,9 @@ struct vp_region *vp_region_at(const struct vp_memory *mem, CUdeviceptr addr) {
 struct vp_region *vp_region_in(const struct vp_memory *mem, const struct vp_space *s, CUdeviceptr addr) {
     size_t granule = (addr - s->base) >> mem->granularity_shift;
     struct vp_region *r = s->granules[granule].first;
-    if (!r || r->addr > addr)
+    if (r && r->addr > addr) /* there may be thousands in the granule before */
+        return vp_region_prev(r);
+    if (!r)
         r = s->granules[vp_bits_at_most(&s->begins, granule - 1)].first;
     while (vp_region_end(r) <= addr)
         r = vp_region_next(r);

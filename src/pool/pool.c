@@ -161,11 +161,23 @@ struct vp_region *vp_pool_find(struct vp_pool *pool, CUdeviceptr addr) {
     return r && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
+/* The block that holds the address, or what else does. A granule may have thousands of small blocks, which are asked
+ * for by their first byte or one near it. */
+enum { QUANTA_NEAR = 8 };
+static struct vp_region *block_near(const struct vp_memory *mem, CUdeviceptr addr) {
+    for (CUdeviceptr i = 0, first = addr - addr % VP_QUANTUM; i < QUANTA_NEAR; i++) {
+        struct vp_region *r = vp_table_get(&mem->live, first - i * VP_QUANTUM);
+        if (r)
+            return addr < vp_region_end(r) ? r : NULL;
+    }
+    return vp_region_at(mem, addr);
+}
+
 struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr addr) {
     struct vp_bare_segment *segment = vp_bare_at(pool->bare, addr);
     if (segment)
         return &segment->whole;
-    struct vp_region *r = vp_mapping_at(&pool->mem, addr) ? vp_region_at(&pool->mem, addr) : NULL;
+    struct vp_region *r = vp_mapping_at(&pool->mem, addr) ? block_near(&pool->mem, addr) : NULL;
     return r && r->state == VP_LIVE && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
@@ -299,13 +311,7 @@ void *vp_pool_scratch(struct vp_pool *pool, size_t bytes) {
 }
 
 bool vp_pool_shrinkable(const struct vp_pool *pool) {
-    const struct vp_chunk *chunk;
-    vp_list_each(chunk, &pool->mem.chunks, link) {
-        const struct vp_region *r = vp_region_at(&pool->mem, chunk->current->addr);
-        if (r->state == VP_FREE && vp_region_end(r) >= chunk->current->addr + chunk->size)
-            return true;
-    }
-    return false;
+    return vp_fit_has_chunk(&pool->mem);
 }
 
 size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
@@ -319,8 +325,9 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
     vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);
     vp_fit_refresh(&pool->mem);
     vp_exports_settle(pool);
+    const bool any = vp_pool_shrinkable(pool);
     vp_list_each_safe(chunk, tmp, &pool->mem.chunks, link) {
-        if (pool->mem.stats.held_bytes <= keep)
+        if (!any || pool->mem.stats.held_bytes <= keep)
             break;
         if (pool->mem.stats.held_bytes - chunk->size >= keep && vp_chunk_ready(&pool->mem, chunk, NULL))
             vp_chunk_give_back(&pool->mem, chunk);

@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
+#include "base/clock.h"
 #include "pool/parking.h"
 #include "process/bare.h"
 #include "process/state.h"
@@ -424,5 +425,46 @@ Test(query, handles_of_others_are_counted) {
     vp_api_other_created(-1, 13, MiB);
     vp_api_other_created(1, 14, MiB);
     cr_assert_eq(vp_state.others[1].bytes, MiB);
+    door_close();
+}
+
+/* The time of a question about a block. */
+static uint64_t asked_for(CUdeviceptr block) {
+    uint64_t best = UINT64_MAX;
+    CUdeviceptr base;
+    size_t size;
+    for (int i = 0; i < 50; i++) {
+        const uint64_t begin = vp_clock_ns();
+        cu_ok(vp_api_address_range(&base, &size, block + 100));
+        const uint64_t took = vp_clock_ns() - begin;
+        best = took < best ? took : best;
+        cr_assert(base == block && size == 512);
+    }
+    return best;
+}
+
+/* A granule's blocks were gone through in the order of their addresses, 4,096 of the smallest: 20 us. */
+Test(query, a_small_block_is_found_at_once_among_thousands) {
+    enum { BLOCKS = 2048 };
+    static CUdeviceptr blocks[BLOCKS];
+    CUdeviceptr base, low, high;
+    size_t size;
+    door_open("capacity=64M,granularity=2M,lazy=0,backing=ledger");
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = door_malloc(512);
+    low = high = blocks[0];
+    for (int i = 0; i < BLOCKS; i++) {
+        low = blocks[i] < low ? blocks[i] : low;
+        high = blocks[i] > high ? blocks[i] : high;
+    }
+    const uint64_t of_first = asked_for(low), of_last = asked_for(high);
+    cr_assert_lt(of_last, 4 * of_first + 500, "%lu and %lu ns", of_first, of_last);
+    /* What is gone is not found by its neighbours, nor is what lies behind a block. */
+    cu_ok(door_free(blocks[100]));
+    cr_assert_eq(vp_api_address_range(&base, &size, blocks[100] + 100), VP_NOT_OURS);
+    const CUdeviceptr odd = door_malloc(5000);
+    cu_ok(vp_api_address_range(&base, &size, odd + 4999));
+    cr_assert(base == odd && size == 5000);
+    cr_assert_eq(vp_api_address_range(&base, &size, odd + 5000), VP_NOT_OURS);
     door_close();
 }
