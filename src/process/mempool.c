@@ -4,8 +4,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 
-#include "base/clock.h"
-#include "pool/giving.h"
 #include "pool/parking.h"
 
 #include <stddef.h>
@@ -85,7 +83,7 @@ uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) {
     return told + (rest < idle ? rest : idle);
 }
 
-static VP_LOCKED uint64_t reserved(const struct vp_mempool *mp) {
+uint64_t vp_mempool_reserved(const struct vp_mempool *mp) {
     return mp->used + vp_mempools_idle(mp->device, mp);
 }
 
@@ -95,7 +93,7 @@ static VP_LOCKED bool told_as_free(const struct vp_mempool *mp) {
 }
 
 static VP_LOCKED void note_peaks(struct vp_mempool *mp) {
-    const uint64_t now = reserved(mp);
+    const uint64_t now = vp_mempool_reserved(mp);
     vp_pool_note_peak(mp->used, &mp->used_high, vp_state.pools[mp->device], mp);
     mp->reserved_high = now > mp->reserved_high ? now : mp->reserved_high;
 }
@@ -113,58 +111,6 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
         if (mp->dead && !mp->blocks && !mp->access)
             mempool_free(mp);
     }
-}
-
-/* Who keeps it for longer works with it. */
-enum { TRIAL_NS = 10000000 };
-
-bool vp_trial_is(const struct vp_pool *pool, size_t size) {
-    const struct vp_told *told = &vp_state.told[pool->mem.device];
-    return pool->traits.gives && told->turn == vp_pool_turn(pool) && size == told->bytes;
-}
-
-void vp_trial_failed(const struct vp_pool *pool) {
-    vp_state.told[pool->mem.device].bytes /= 2;
-}
-
-struct vp_trial vp_trial_begin(const struct vp_pool *pool, const struct vp_mempool *mp) {
-    return (struct vp_trial){.held = pool->mem.stats.held_bytes,
-                             .peak_live = pool->mem.stats.peak_live_bytes,
-                             .top_live = pool->giving.top_live,
-                             .top_held = pool->giving.top_held,
-                             .had = mp->had,
-                             .used_high = mp->used_high,
-                             .reserved_high = mp->reserved_high};
-}
-
-void vp_trial_served(const struct vp_pool *pool, struct vp_trial trial, const struct vp_region *block) {
-    trial.serial = block->serial;
-    trial.allocs = pool->mem.stats.allocs;
-    trial.served_ns = vp_clock_ns();
-    vp_state.trial[pool->mem.device] = trial;
-}
-
-struct vp_mempool *vp_trial_of(const struct vp_pool *pool, const struct vp_region *block) {
-    const struct vp_trial *trial = &vp_state.trial[pool->mem.device];
-    struct vp_mempool *mp = block->owner;
-    const bool is_it = block->serial == trial->serial && pool->mem.stats.allocs == trial->allocs &&
-                       vp_clock_ns() - trial->served_ns < TRIAL_NS;
-    return is_it && mp && !mp->dead ? mp : NULL;
-}
-
-void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) {
-    const struct vp_trial *trial = &vp_state.trial[pool->mem.device];
-    const size_t held = pool->mem.stats.held_bytes;
-    vp_parking_flush(pool, VP_FLUSH_ALL);
-    if (held > trial->held)
-        vp_giving_leave(pool, held - trial->held);
-    pool->mem.stats.peak_live_bytes = vp_greater(trial->peak_live, pool->mem.stats.live_bytes);
-    pool->giving.top_live = trial->top_live;
-    pool->giving.top_held = trial->top_held;
-    mp->had = vp_greater(trial->had, mp->used);
-    mp->used_high = vp_greater(trial->used_high, mp->used);
-    mp->reserved_high = vp_greater(trial->reserved_high, reserved(mp));
-    vp_pressure_remember(vp_giving_is_due(pool));
 }
 
 /* As in CUDA, one that is destroyed stays for what it has freed: work of other devices may be under way there, which
@@ -279,7 +225,7 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
         /* Who has it kept and asks adds it to what is free, or takes it off: from now on it is not free, too. But what
          * was told as free just before, as TensorRT-LLM asks, stays so. */
         mp->told |= mp->threshold_set && !told_as_free(mp);
-        *(cuuint64_t *)value = mp->told || !mp->threshold_set ? reserved(mp) : mp->used;
+        *(cuuint64_t *)value = mp->told || !mp->threshold_set ? vp_mempool_reserved(mp) : mp->used;
         break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *(cuuint64_t *)value = mp->reserved_high; break;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT: *(cuuint64_t *)value = mp->used; break;
@@ -309,7 +255,7 @@ static VP_LOCKED void set_attribute(struct vp_mempool *mp, CUmemPool_attribute a
             atomic_fetch_or(&vp_state.sync_matters, VP_SYNC_POOLS);
         break;
     /* The marks can only be reset. */
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: mp->reserved_high = reserved(mp); break;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: mp->reserved_high = vp_mempool_reserved(mp); break;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH: mp->used_high = mp->used; break;
     default:;
     }

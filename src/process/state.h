@@ -282,8 +282,12 @@ void vp_thread_left(void) VP_UNLOCKED;
 void vp_mempool_open_device(CUdevice dev) VP_LOCKED;
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) VP_LOCKED;
 void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
-/* Is a request of so many bytes a trial of what is to be had? PyTorch's backend of cudaMallocAsync looks for room for
- * cuDNN's workspaces so, and frees what it gets at once, which nobody has used. */
+/* What is idle and a pool's; of NULL: what was told of as some pool's. */
+uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) VP_LOCKED;
+/* What it has in use, and of that. */
+uint64_t vp_mempool_reserved(const struct vp_mempool *mp) VP_LOCKED;
+
+/* trial.c. Is a request of so many bytes a trial? */
 bool vp_trial_is(const struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
 /* The next is of half the size. */
 void vp_trial_failed(const struct vp_pool *pool) VP_LOCKED __attribute__((cold));
@@ -296,8 +300,6 @@ struct vp_mempool *vp_trial_of(const struct vp_pool *pool, const struct vp_regio
     __attribute__((cold));
 /* It was freed: nothing is to be left of it. */
 void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) VP_LOCKED __attribute__((cold));
-/* What is idle and a pool's; of NULL: what was told of as some pool's. */
-uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) VP_LOCKED;
 
 /* peers.c. Whom the memory of a device is open to: peers of its contexts, devices that one of its memory pools was
  * opened to. `update` makes the device's pool agree: 0 or a negative errno, with nothing changed. `forget`: a context
