@@ -104,8 +104,6 @@ void vp_event_recycle(struct vp_timelines *ls, struct vp_event *ev);
 
 /* ---- stream.c ---- */
 
-/* No capture of its stream runs (any more). */
-void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timeline);
 /* Asks whether those contexts live whose streams capture, and whether these still do: a capture that ended unseen holds
  * up every barrier. */
 void vp_timelines_check_captures(struct vp_timelines *ls);

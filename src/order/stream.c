@@ -95,11 +95,7 @@ void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timel
     atomic_fetch_sub(&ls->captures, 1);
 }
 
-void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, bool begins) {
-    if (!begins) {
-        vp_timeline_capture_over(ls, timeline);
-        return;
-    }
+void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline) {
     /* Of what a destroyed stream has queued only a barrier tells, and none can be had while it captures. */
     struct vp_context *ctx;
     vp_list_each(ctx, &ls->contexts, link)

@@ -135,9 +135,11 @@ bool vp_timeline_captures(struct vp_timelines *ls, CUstream stream);
 /* A host function was queued on the timeline: it may hold up what is freed behind it, on whatever stream, since streams
  * wait for each other. */
 void vp_timeline_host_func(struct vp_timelines *ls, struct vp_timeline *timeline);
-/* A capture begins on the stream (which is then counted), or is over. A stream that captures can be given no event, and
- * needs none, if it got one before: drivers without context barriers need it, and others while captures forbid it. */
-void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline, bool begins);
+/* A capture begins on the stream, which is then counted. A stream that captures can be given no event, and needs none,
+ * if it got one before: drivers without context barriers need it, and others while captures forbid it. */
+void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline);
+/* No capture of its stream runs (any more). */
+void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timeline);
 /* The timeline of a stream's handle, without asking the driver, or NULL. Of a thread's own it is not to be asked. A
  * stream of a context that is ending may have given its handle to another. Goes through all timelines. */
 struct vp_timeline *vp_timeline_named(const struct vp_timelines *ls, CUstream stream);

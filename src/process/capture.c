@@ -22,7 +22,7 @@ VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
         /* What is idle gets the events that it needs while they are to be had. */
         vp_pools_each(pool) vp_bare_flush(pool);
         vp_timelines_poll(&vp_state.timelines, true);
-        vp_timeline_capture(&vp_state.timelines, timeline, true);
+        vp_timeline_capture(&vp_state.timelines, timeline);
         vp_pools_each(pool) vp_stream_caches_pass(&pool->caches);
     }
 }
@@ -42,7 +42,7 @@ static VP_LOCKED void capture_ended(CUstream stream) {
         return;
     struct vp_timeline *timeline = vp_table_get(&vp_state.timelines.by_id, id + 1);
     if (timeline)
-        vp_timeline_capture(&vp_state.timelines, timeline, false);
+        vp_timeline_capture_over(&vp_state.timelines, timeline);
     vp_captures_over();
 }
 

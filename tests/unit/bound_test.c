@@ -419,7 +419,7 @@ static void begin_capture(void) {
     struct vp_timeline *timeline;
     meanwhile = NULL;
     cr_assert_eq(vp_timeline_get(&fx.timelines, fx.stream[2], &timeline), 0);
-    vp_timeline_capture(&fx.timelines, timeline, true);
+    vp_timeline_capture(&fx.timelines, timeline);
     cu_ok(cuStreamBeginCapture(fx.stream[2], CU_STREAM_CAPTURE_MODE_GLOBAL));
 }
 
@@ -438,7 +438,7 @@ Test(bound, a_capture_that_begins_meanwhile_goes_on) {
     cu_ok(cuStreamEndCapture(fx.stream[2], &graph));
     cu_ok(cuGraphDestroy(graph));
     struct vp_timeline *timeline = vp_timeline_named(&fx.timelines, fx.stream[2]);
-    vp_timeline_capture(&fx.timelines, timeline, false);
+    vp_timeline_capture_over(&fx.timelines, timeline);
     cr_assert_eq(fx.context->error, CUDA_SUCCESS);
     fx_free(r->addr, 1);
     fx_idle(3);
