@@ -43,16 +43,14 @@ static struct vp_space *abandoned(struct vp_pool *pool, const struct vp_request 
 
 /* A range for the request's stream: one that another no longer uses, else a new one. */
 static int reserve(struct vp_pool *pool, const struct vp_request *req) {
-    size_t unused, total, va = pool->mem.va, page = page_size(pool, req->zone);
+    size_t total, va = pool->mem.va, page = page_size(pool, req->zone);
     struct vp_space *empty = abandoned(pool, req);
     if (empty) {
         empty->stream = vp_owner_of(req);
         return 0;
     }
     if (!va) {
-        const struct vp_driver *drv = pool->mem.drv;
-        if (drv->cuDeviceTotalMem_v2 ? drv->cuDeviceTotalMem_v2(&total, pool->mem.device)
-                                     : drv->cuMemGetInfo_v2(&unused, &total))
+        if (pool->mem.drv->cuDeviceTotalMem_v2(&total, pool->mem.device))
             return -EIO;
         va = total + total / VA_OVER;
     }

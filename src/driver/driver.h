@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, arguments): exported symbols that return a CUresult. Without those of the first list there is no pool. */
+/* X(name, arguments): exported symbols that return a CUresult. Those of the first list every driver from 12.0 on has;
+ * without one there is no pool. */
 #define VP_DRIVER_REQUIRED(X)                                                                                          \
     X(cuDeviceGetCount, (int *))                                                                                                                  \
     X(cuDeviceGet, (CUdevice *, int))                                                                                                                  \
@@ -40,18 +41,13 @@
     X(cuStreamGetCtx, (CUstream, CUcontext *))                                                                                                                  \
     X(cuStreamGetFlags, (CUstream, unsigned int *))                                                                                                                  \
     X(cuStreamIsCapturing, (CUstream, CUstreamCaptureStatus *))                                                                                                                  \
-    X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))
-
-#define VP_DRIVER_OPTIONAL(X)                                                                                          \
+    X(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))                                                                                                                  \
     X(cuDriverGetVersion, (int *))                                                                                                                  \
     X(cuDeviceGetName, (char *, int, CUdevice))                                                                                                                  \
     X(cuDeviceTotalMem_v2, (size_t *, CUdevice))                                                                                                                  \
     X(cuDeviceCanAccessPeer, (int *, CUdevice, CUdevice))                                                                                                                  \
     X(cuCtxGetFlags, (unsigned int *))                                                                                                                  \
-    X(cuCtxSetFlags, (unsigned int))                                                                                                                  \
-    X(cuCtxGetId, (CUcontext, unsigned long long *))                                                                                                                  \
     X(cuStreamQuery, (CUstream))                                                                                                                  \
-    X(cuCtxRecordEvent, (CUcontext, CUevent))                                                                                                                  \
     X(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                                                                                                  \
     X(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                                                                                  \
     X(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                                                                                                                  \
@@ -67,6 +63,11 @@
     X(cuMemsetD32Async, (CUdeviceptr, unsigned int, size_t, CUstream))                                                                                                                  \
     X(cuMemPoolSetAttribute, (CUmemoryPool, CUmemPool_attribute, void *))                                                                                                                  \
     X(cuMemPoolSetAccess, (CUmemoryPool, const CUmemAccessDesc *, size_t))
+
+#define VP_DRIVER_OPTIONAL(X)                                                                                          \
+    X(cuCtxSetFlags, (unsigned int))                                                                                                                  \
+    X(cuCtxGetId, (CUcontext, unsigned long long *))                                                                                                                  \
+    X(cuCtxRecordEvent, (CUcontext, CUevent))
 
 struct vp_driver {
 #define VP_DRIVER_FIELD(name, args) CUresult(CUDAAPI *name) args;

@@ -53,7 +53,7 @@ struct vp_entered vp_stream_enter(const struct vp_timelines *ls, const struct vp
 bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx) {
     const struct vp_entered entered = vp_context_enter(ls->drv, ctx->handle);
     /* It answers that it captures while a blocking stream does, and another question would end that capture. */
-    bool idle = !entered.refused && !vp_stream_captures(ls, CU_STREAM_LEGACY) && ls->drv->cuStreamQuery &&
+    bool idle = !entered.refused && !vp_stream_captures(ls, CU_STREAM_LEGACY) &&
                 !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
     vp_context_leave(ls->drv, entered);
     return idle;

@@ -64,8 +64,7 @@ struct vp_timeline *vp_context_aside(struct vp_timelines *ls, struct vp_context 
         return ctx->aside;
     vp_cancel_hold();
     const struct vp_entered entered = vp_context_enter(ls->drv, ctx->handle);
-    const bool made = !entered.refused && ls->drv->cuStreamCreate &&
-                      !ls->drv->cuStreamCreate(&stream, CU_STREAM_DEFAULT);
+    const bool made = !entered.refused && !ls->drv->cuStreamCreate(&stream, CU_STREAM_DEFAULT);
     struct vp_timeline *aside;
     /* Another context may have begun under the handle, unseen: the stream is of that one. */
     if (made && vp_timeline_get(ls, stream, &aside))

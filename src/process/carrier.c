@@ -29,9 +29,6 @@ static const uint64_t SLOT_NS = 30000000000;
 int vp_carrier_open(struct vp_carrier *c, const struct vp_driver *drv, const struct vp_context *ctx, size_t bytes) {
     *c = (struct vp_carrier){.drv = drv, .slot = vp_round_up(bytes / VP_CARRIER_SLOTS + 1, SLOT_LEAST)};
     c->slot = vp_lesser(c->slot, SLOT_MOST);
-    if (!drv->cuStreamCreate || !drv->cuStreamDestroy_v2 || !drv->cuMemHostAlloc || !drv->cuMemFreeHost ||
-        !drv->cuMemcpyDtoHAsync_v2 || !drv->cuMemcpyHtoDAsync_v2)
-        return -ENOTSUP;
     c->entered = vp_context_enter(drv, ctx->handle);
     if (c->entered.refused)
         return -EIO;

@@ -18,7 +18,7 @@ struct vp_carrier {
     struct vp_crew crew;
 };
 
-/* For `bytes` of the context's device in all. 0, -ENOTSUP (the driver lacks a call), -ENOMEM or -EIO. */
+/* For `bytes` of the context's device in all. 0, -ENOMEM or -EIO. */
 int vp_carrier_open(struct vp_carrier *c, const struct vp_driver *drv, const struct vp_context *ctx, size_t bytes);
 /* Copies all spans, one behind the other, to the host, or back; a span without address keeps its place, and is passed
  * over. 0, -ETIMEDOUT or -EIO. */

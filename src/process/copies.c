@@ -63,7 +63,7 @@ static VP_LOCKED CUcontext handle_on(CUdevice dev) {
 
 static bool can_access(CUdevice dev, CUdevice owner) {
     int can = 0;
-    return vp_state.drv.cuDeviceCanAccessPeer && !vp_state.drv.cuDeviceCanAccessPeer(&can, dev, owner) && can;
+    return !vp_state.drv.cuDeviceCanAccessPeer(&can, dev, owner) && can;
 }
 
 bool vp_copies_reach_all(const struct vp_pool *pool) {
@@ -93,8 +93,6 @@ static VP_LOCKED void ask_driver(struct vp_copy_end *end) {
     unsigned type = CU_MEMORYTYPE_HOST, managed = 0;
     int dev = -1;
     const struct vp_driver *drv = &vp_state.drv;
-    if (!drv->cuPointerGetAttribute)
-        return;
     if (drv->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, end->ptr) || type != CU_MEMORYTYPE_DEVICE ||
         (!drv->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, end->ptr) && managed)) {
         end->anywhere = true;

@@ -316,12 +316,11 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
 
 CUresult vp_api_ipc_open(CUdeviceptr *out, const CUipcMemHandle *from, unsigned flags) {
     struct vp_ipc_handle handle;
-    const struct vp_driver *drv = &vp_state.drv;
     if (!out || !vp_ipc_read(from, &handle) || !vp_api_ready() || vp_thread.inside)
         return VP_NOT_OURS;
     if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!vp_ipc_good(&handle) || !drv->cuMemImportFromShareableHandle)
+    if (!vp_ipc_good(&handle))
         return CUDA_ERROR_INVALID_HANDLE;
     int cancel = begin_opening();
     CUresult res = open_alone(out, &handle);

@@ -45,8 +45,6 @@ bool vp_ipc_alone(size_t size) {
 }
 
 int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) {
-    if (!vp_state.drv.cuMemExportToShareableHandle)
-        return -EOPNOTSUPP;
     const int err = vp_pool_export_check(pool, block);
     /* UCX asks before it shows any. What comes later need not lie beside others. */
     if (!err && !vp_state.ranked && !vp_pool_lies_alone(pool, block))
@@ -56,8 +54,7 @@ int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) {
 
 CUuuid vp_ipc_uuid(CUdevice dev) {
     CUuuid uuid = {{0}};
-    if (vp_state.drv.cuDeviceGetUuid_v2)
-        vp_state.drv.cuDeviceGetUuid_v2(&uuid, dev);
+    vp_state.drv.cuDeviceGetUuid_v2(&uuid, dev);
     return uuid;
 }
 

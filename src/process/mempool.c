@@ -26,15 +26,14 @@ static void mempool_free(struct vp_mempool *mp) {
 static VP_LOCKED void ask_current(CUdevice dev) {
     const struct vp_driver *drv = &vp_state.drv;
     CUmemoryPool now = NULL;
-    if ((!drv->cuDeviceGetMemPool || drv->cuDeviceGetMemPool(&now, dev)) && drv->cuDeviceGetDefaultMemPool)
+    if (drv->cuDeviceGetMemPool(&now, dev))
         drv->cuDeviceGetDefaultMemPool(&now, dev);
     vp_state.current[dev] = vp_mempool_of(now);
 }
 
 void vp_mempool_open_device(CUdevice dev) {
     CUmemoryPool handle = NULL;
-    const bool none = !vp_state.drv.cuDeviceGetDefaultMemPool || vp_state.drv.cuDeviceGetDefaultMemPool(&handle, dev);
-    struct vp_mempool *mp = none ? NULL : mempool_new(handle, dev);
+    struct vp_mempool *mp = vp_state.drv.cuDeviceGetDefaultMemPool(&handle, dev) ? NULL : mempool_new(handle, dev);
     if (!mp)
         return;
     mp->is_default = true;
@@ -49,7 +48,7 @@ struct vp_mempool *vp_mempool_of(CUmemoryPool handle) {
     vp_list_each(mp, &vp_state.mempools, link)
         if (mp->handle == handle && !mp->ending)
             return mp;
-    if (!handle || !drv->cuDeviceGetDefaultMemPool || drv->cuDeviceGetCount(&count))
+    if (!handle || drv->cuDeviceGetCount(&count))
         return NULL;
     for (int i = 0; i < count && i < VP_DEVICES; i++)
         if (!vp_state.pools[i] && (vp_state.defaults[i] || !drv->cuDeviceGetDefaultMemPool(&vp_state.defaults[i], i)) &&
@@ -262,7 +261,7 @@ static VP_LOCKED void set_attribute(struct vp_mempool *mp, CUmemPool_attribute a
 }
 
 CUresult vp_api_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    struct vp_mempool *mp = enter_with(pool, value && vp_state.drv.cuMemPoolSetAttribute);
+    struct vp_mempool *mp = enter_with(pool, value);
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAttribute(pool, attr, value);
@@ -296,7 +295,7 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
 
 /* The driver's own pool knows the rules, and later answers cuMemPoolGetAccess. */
 CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    struct vp_mempool *mp = enter_with(pool, map && count && vp_state.drv.cuMemPoolSetAccess);
+    struct vp_mempool *mp = enter_with(pool, map && count);
     if (!mp)
         return VP_NOT_OURS;
     CUresult res = vp_state.drv.cuMemPoolSetAccess(pool, map, count);

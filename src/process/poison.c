@@ -113,7 +113,7 @@ static bool enter(struct place *p, const struct vp_timeline *timeline, struct vp
         return false;
     p->mode = vp_capture_relax(&vp_state.timelines);
     p->stream = timeline ? timeline->stream : NULL;
-    if (!p->own || (vp_state.drv.cuStreamQuery && !vp_state.drv.cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING))) {
+    if (!p->own || !vp_state.drv.cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING)) {
         p->ctx->waiters++;
         return true;
     }
@@ -162,7 +162,7 @@ static VP_LOCKED bool wait_for(const struct place *p, uint64_t most_ns) {
 }
 
 static bool fill(const struct place *p, const struct vp_region *r, unsigned word) {
-    return vp_state.drv.cuMemsetD32Async && !vp_state.drv.cuMemsetD32Async(r->addr, word, r->size / 4, p->stream);
+    return !vp_state.drv.cuMemsetD32Async(r->addr, word, r->size / 4, p->stream);
 }
 
 /* ---- looking ---- */
@@ -184,8 +184,7 @@ static struct window *window_take(const struct vp_context *ctx) {
             return w;
         }
     struct window *w = vp_slab_alloc(&window_slab);
-    if (!w || !vp_state.drv.cuMemHostAlloc || !vp_state.drv.cuMemcpyDtoHAsync_v2 ||
-        vp_state.drv.cuMemHostAlloc(&words, WINDOW, CU_MEMHOSTALLOC_PORTABLE)) {
+    if (!w || vp_state.drv.cuMemHostAlloc(&words, WINDOW, CU_MEMHOSTALLOC_PORTABLE)) {
         if (w)
             vp_slab_free(&window_slab, w);
         return NULL;

@@ -18,7 +18,7 @@ size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option) {
     size_t total = 0;
     if (!share || share > 100)
         return share;
-    if (!vp_state.drv.cuDeviceTotalMem_v2 || vp_state.drv.cuDeviceTotalMem_v2(&total, dev)) {
+    if (vp_state.drv.cuDeviceTotalMem_v2(&total, dev)) {
         vp_log(VP_LOG_WARN, "%s: the size of device %d is not to be had: it counts as 0", option, (int)dev);
         return 0;
     }

@@ -235,7 +235,7 @@ bool vp_sync_memops(struct vp_context *ctx) {
     if (ctx->synced)
         return true;
     const struct vp_entered entered = vp_context_enter(drv, ctx->handle);
-    const bool done = !entered.refused && drv->cuCtxGetFlags && drv->cuCtxSetFlags && !drv->cuCtxGetFlags(&flags) &&
+    const bool done = !entered.refused && drv->cuCtxSetFlags && !drv->cuCtxGetFlags(&flags) &&
                       !drv->cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
     vp_context_leave(drv, entered);
     return ctx->synced = done;

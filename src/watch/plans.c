@@ -109,11 +109,11 @@ static void describe(struct vp_learnt_device *d, const struct vp_pool *pool) {
     size_t total = 0;
     int version = 0;
     *d = (struct vp_learnt_device){.device = (unsigned)pool->mem.device, .granularity = pool->mem.granularity};
-    if (!drv->cuDeviceGetName || drv->cuDeviceGetName(d->name, sizeof d->name, pool->mem.device))
+    if (drv->cuDeviceGetName(d->name, sizeof d->name, pool->mem.device))
         *d->name = 0;
-    if (drv->cuDeviceTotalMem_v2 && !drv->cuDeviceTotalMem_v2(&total, pool->mem.device))
+    if (!drv->cuDeviceTotalMem_v2(&total, pool->mem.device))
         d->memory = total;
-    if (drv->cuDriverGetVersion && !drv->cuDriverGetVersion(&version))
+    if (!drv->cuDriverGetVersion(&version))
         d->driver = (unsigned)version;
 }
 

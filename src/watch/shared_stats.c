@@ -184,7 +184,7 @@ static void describe_device(struct vp_shared_stats *page, uint32_t i, CUdevice d
         place = place && !vp_state.drv.cuDeviceGetAttribute(&value, where[n], device) ? place << 16 | (uint16_t)value
                                                                                       : 0;
     page->place[i] = place;
-    if (vp_state.drv.cuDeviceTotalMem_v2 && !vp_state.drv.cuDeviceTotalMem_v2(&total, device))
+    if (!vp_state.drv.cuDeviceTotalMem_v2(&total, device))
         page->total[i] = total;
 }
 

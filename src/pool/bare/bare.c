@@ -18,9 +18,7 @@ static const size_t SPACE_MOST = (size_t)1 << 44, SPACE_LEAST = (size_t)1 << 28,
 
 static size_t memory_of(const struct vp_pool *pool) {
     size_t total = 0;
-    const struct vp_driver *drv = pool->mem.drv;
-    return drv->cuDeviceTotalMem_v2 && !drv->cuDeviceTotalMem_v2(&total, pool->mem.device) && total ? total
-                                                                                                    : MEMORY_UNKNOWN;
+    return !pool->mem.drv->cuDeviceTotalMem_v2(&total, pool->mem.device) && total ? total : MEMORY_UNKNOWN;
 }
 
 static int add_space(struct vp_pool *pool, struct vp_bare *bare) {
