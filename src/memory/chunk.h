@@ -72,11 +72,9 @@ void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to);
 /* Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free
  * memory. All or nothing. 0, -ENOMEM, -EIO. */
 int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
-/* The same in parts, between which the lock may be let go. begin takes the hole's [addr, end) for it, or for a plan; 0
- * or -ENOMEM. Each more maps chunks at `addr`, where the last one ended: all of them or none. end makes free memory of
- * what there is by then, up to `built`, and a hole of the rest. */
+/* A range that is mapped in parts, between which the lock may be let go. begin takes the hole's [addr, end) for it, or
+ * for a plan; 0 or -ENOMEM. end makes free memory of what there is by then, up to `built`, and a hole of the rest. */
 int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bool planned);
-int vp_stitch_more(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
 void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, CUdeviceptr end);
 /* The smallest hole of a zone with room; if there is none, after reserving more addresses. Where none are to be had and
  * there `must` be one, all old mappings are reaped. 0, -ENOMEM. */

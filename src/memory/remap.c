@@ -117,10 +117,12 @@ int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUd
     int err = map_chunks(mem, chunks, n, addr, &maps);
     if (err)
         return err;
-    assert(vp_region_at(mem, addr)->state == VP_HOLE);
-    struct vp_region *r = vp_region_turn(mem, addr, addr + size, VP_ZOMBIE);
-    vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
-    vp_region_join(mem, r);
+    if (vp_region_at(mem, addr)->state != VP_BUILDING) {
+        assert(vp_region_at(mem, addr)->state == VP_HOLE);
+        struct vp_region *r = vp_region_turn(mem, addr, addr + size, VP_ZOMBIE);
+        vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
+        vp_region_join(mem, r);
+    }
     make_current(mem, maps, n);
     vp_os_give(maps, n * sizeof *maps);
     return 0;
@@ -134,16 +136,6 @@ int vp_stitch_begin(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end, bo
     struct vp_region *r = vp_region_turn(mem, addr, end, VP_BUILDING);
     r->planned = planned;
     r->pieces = NULL;
-    return 0;
-}
-
-int vp_stitch_more(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
-    struct vp_mapping **maps;
-    int err = map_chunks(mem, chunks, n, addr, &maps);
-    if (err)
-        return err;
-    make_current(mem, maps, n);
-    vp_os_give(maps, n * sizeof *maps);
     return 0;
 }
 

@@ -147,7 +147,7 @@ static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usab
     if (n == h.chosen && h.bytes < want)
         err = vp_fresh_create(pool, want - h.bytes, vp_fresh_handle(pool, req, want - h.bytes), chunks + n, &fresh);
     if (!err)
-        err = vp_stitch_more(&pool->mem, chunks, n + fresh, p->at);
+        err = vp_stitch_map(&pool->mem, chunks, n + fresh, p->at);
     if (err) {
         while (fresh)
             vp_chunk_destroy(&pool->mem, chunks[n + --fresh]);
