@@ -13,7 +13,7 @@ enum { NAP_NS = 50000 };
 void vp_clock_nap(void) {
     int cancel;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    vp_clock_sleep(NAP_NS);
     pthread_setcancelstate(cancel, NULL);
 }
 

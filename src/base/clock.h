@@ -53,6 +53,11 @@ struct vp_clock {
  * up. */
 void vp_clock_nap(void);
 
+/* Sleeps for so long, less than a second: a point of cancellation. */
+static inline void vp_clock_sleep(uint64_t ns) {
+    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
+}
+
 /* Looks at the clock itself. */
 uint64_t vp_clock_look(struct vp_clock *c);
 

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 
 #include <string.h>
-#include <time.h>
 
 /* A process asks once in so long at most, unless it was given what it lacked; and where that was all that it asked for,
  * for twice that. An allocation waits for as long as one that has just given is spared. */
@@ -81,7 +80,7 @@ bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) {
         vp_step_out();
         const uint64_t got = vp_watch.borrow(&uuid, want, lack > ROUNDING ? lack - ROUNDING : lack, &some);
         if (!got && some == VP_LEND_LATER && !asks)
-            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+            vp_clock_sleep(20000000);
         vp_step_in();
         if (asks)
             last = (struct asked){some ? last.when : 0 /* nobody was asked */, last.want, got >= want,

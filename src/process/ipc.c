@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
+#include "base/clock.h"
 #include "base/descriptor.h"
 #include "pool/bare/bare.h"
 #include "pool/parking.h"
@@ -10,7 +11,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char MAGIC[8] = {'V', 'P', 'o', 'o', 'l', 'I', 'P', 'C'};
@@ -158,7 +158,7 @@ static bool listens_still(void) {
             exporter.listener = vp_descriptor_of(fd);
         vp_leave();
         if (fd < 0)
-            nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+            vp_clock_sleep(AGAIN_NS);
     }
     return fd >= 0;
 }
@@ -171,7 +171,7 @@ static void *serve(void *unused) {
         if (client == -EMFILE || client == -ENFILE)
             vp_log_once(VP_LOG_WARN, "no file descriptor is left to pass memory on to another process (see ulimit -n)");
         if (client < 0)
-            nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+            vp_clock_sleep(AGAIN_NS);
         /* Before the answer: who has that may ask again at once. */
         listens = listens_still();
         exporter.client = vp_descriptor_of(client);

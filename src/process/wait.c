@@ -35,7 +35,7 @@ static void pause_for(uint64_t waited_ns) {
     else if (waited_ns < NAP_FROM_NS)
         spin_for(LOOK_EVERY_NS);
     else
-        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        vp_clock_sleep(50000);
 }
 
 /* The lock is not handed on in turn: whoever lets it go for a moment could have it again before those that it has kept

@@ -25,7 +25,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Who has given, and has made something since, is spared for so long: memory that went to and fro would help nobody.
@@ -92,7 +91,7 @@ static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     uint64_t spared = spared_for(pool, vp_clock_ns()), given;
     if (spared) {
         vp_step_out();
-        nanosleep(&(struct timespec){.tv_nsec = (long)spared}, NULL);
+        vp_clock_sleep(spared);
         vp_step_in();
         spared = atomic_load(&ended) ? SPARED_NS : spared_for(pool, vp_clock_ns());
     }
@@ -262,10 +261,6 @@ static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
     return count;
 }
 
-static void nap(uint64_t ns) {
-    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
-}
-
 /* Is another process asking that one for its figures alone? For that somebody who needs memory waits. */
 static bool is_look(struct vp_loans *loans, uint32_t other) {
     return atomic_load(&loans->device) == VP_LOANS_LOOK && atomic_load(&loans->done) != atomic_load(&loans->asked) &&
@@ -281,7 +276,7 @@ static bool begin(struct vp_loans *loans, bool waits) {
     if (atomic_compare_exchange_strong(&loans->asker, &other, self) || other == self)
         return true;
     for (uint64_t waited = 0; waits && waited < MOMENT_NS && is_look(loans, other); waited += NAP_NS)
-        nap(NAP_NS);
+        vp_clock_sleep(NAP_NS);
     other = 0;
     if (atomic_compare_exchange_strong(&loans->asker, &other, self))
         return true;
@@ -289,7 +284,7 @@ static bool begin(struct vp_loans *loans, bool waits) {
         const uint32_t asked = atomic_load(&loans->asked);
         if (atomic_load(&loans->done) != asked || !waits)
             return false;
-        nap(MOMENT_NS);
+        vp_clock_sleep(MOMENT_NS);
         if (atomic_load(&loans->asked) != asked)
             return false;
     }
@@ -427,7 +422,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     for (uint64_t waited = 0; !vp_lock_try(&vp_lend_guard); waited += NAP_NS) {
         if (!atomic_load(&looking) || waited > ANSWER_NS)
             return 0;
-        nap(NAP_NS);
+        vp_clock_sleep(NAP_NS);
     }
     /* What is idle there is on its way here. */
     for (int i = 0; i < VP_DEVICES; i++) {

@@ -13,7 +13,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* With nothing to be made the builder looks again after so long, and then after twice as long, up to the most. It is at
@@ -57,10 +56,6 @@ static VP_LOCKED struct vp_pool *next_to_build(struct vp_ahead_batch *batch, boo
     return NULL;
 }
 
-static void nap(uint64_t ns) {
-    nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
-}
-
 static void *build(void *unused) {
     static struct vp_ahead_batch batch;
     uint64_t napped = NAP_NS;
@@ -77,7 +72,7 @@ static void *build(void *unused) {
         }
         if (!pool) {
             vp_leave();
-            nap(napped);
+            vp_clock_sleep(napped);
             napped = napped < NAP_MOST_NS ? 2 * napped : NAP_MOST_NS;
             continue;
         }
@@ -253,7 +248,7 @@ void vp_plans_stop(void) {
         vp_pools_each(pool) busy |= pool->ahead && pool->ahead->under_way;
         vp_lock_release(&vp_library_lock);
         if (busy)
-            nap(NAP_NS);
+            vp_clock_sleep(NAP_NS);
     }
 }
 

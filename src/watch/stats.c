@@ -255,7 +255,7 @@ static bool is_taken(int fd) {
     while (flock(fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK || ++tries > 100)
             return errno == EWOULDBLOCK;
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        vp_clock_sleep(10000000);
     }
     if (fstat(fd, &st) || !st.st_size)
         return false;
