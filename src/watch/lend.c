@@ -245,7 +245,7 @@ static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
     while (folder >= 0 && seen < FILES && count < PAGES && (n = syscall(SYS_getdents64, folder, list, sizeof list)) > 0)
         for (ssize_t at = 0; at < n && seen < FILES && count < PAGES;) {
             const struct dirent64 *entry = (const void *)(list + at);
-            int pid = vp_shared_stats_owner(entry->d_name);
+            int pid = vp_shared_stats_owner(entry->d_name, false);
             at += entry->d_reclen;
             seen += pid ? NAMED : 1;
             struct giver found;

@@ -56,16 +56,12 @@ void vp_shared_stats_lock_name(unsigned uid, char out[64]) {
     snprintf(out, 64, VP_SHARED_STATS_FOLDER "/vpool-%u.lock", uid);
 }
 
-static int owner_of(const char *name, bool answers) {
+int vp_shared_stats_owner(const char *name, bool answers) {
     unsigned uid;
     int pid, end = 0;
     bool named = sscanf(name, "vpool-%u-%d%n", &uid, &pid, &end) == 2 &&
                  (!name[end] || (answers && !strcmp(name + end, VP_SHARED_STATS_HOLDERS)));
     return named && uid == geteuid() && pid > 0 ? pid : 0;
-}
-
-int vp_shared_stats_owner(const char *name) {
-    return owner_of(name, false);
 }
 
 /* False: it is no page, or has not been finished. */
@@ -99,7 +95,7 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
     while (folder >= 0 && files && pages && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
         for (ssize_t at = 0; at < n && files && pages; files--) {
             const struct dirent64 *entry = (const void *)(entries + at);
-            int pid = owner_of(entry->d_name, true);
+            int pid = vp_shared_stats_owner(entry->d_name, true);
             at += entry->d_reclen;
             /* Anybody may make a file with this user's name in it. */
             if (!pid || fstatat(folder, entry->d_name, &about, AT_SYMLINK_NOFOLLOW) || about.st_uid != geteuid())

@@ -135,8 +135,9 @@ struct vp_shared_stats {
     struct vp_ties_page ties;
 };
 
-/* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */
-int vp_shared_stats_owner(const char *name);
+/* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, or, with `answers`, what one has answered to
+ * a reader, if it is one of this user's; else 0. */
+int vp_shared_stats_owner(const char *name, bool answers);
 /* The lock of a user's processes on taking more memory, for whoever brings one back: exclusive, by flock(), on a file
  * that is made when it is first wanted and then stays. */
 void vp_shared_stats_lock_name(unsigned uid, char out[64]);
