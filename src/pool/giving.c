@@ -32,7 +32,7 @@ static size_t worth(const struct vp_pool *pool) {
 }
 
 /* Gives back, and watches whether that will be regretted. */
-static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
+static void give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
     struct vp_giving *g = &pool->giving;
     const uint64_t now = now_ns(pool);
     g->period_ns = vp_greater(g->period_ns, period_least);
@@ -45,7 +45,6 @@ static size_t give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
         g->regret_from = pool->mem.stats.held_bytes + given / REGRET_SHARE;
         pool->mem.stats.given_back += given;
     }
-    return given;
 }
 
 /* Is so much idle that it had better go back: most of what is held, or what frees alone have left, or a cache that is

@@ -48,15 +48,15 @@ static struct record **head_of(uint64_t birth) {
     return &heads[birth % HEADS];
 }
 
-static struct record *record_new(const struct record *like) {
+/* Where there is no memory for it the bytes go unchecked. */
+static void record_add(const struct record *like) {
     struct record *rec = vp_slab_alloc(&slab);
     if (!rec)
-        return NULL;
+        return;
     *rec = *like;
     rec->next = *head_of(rec->birth);
     *head_of(rec->birth) = rec;
     records++;
-    return rec;
 }
 
 static void record_free(struct record **link) {
@@ -279,14 +279,14 @@ static bool take(CUdevice dev, uint64_t birth, size_t begin, size_t end, struct 
         record_free(link);
         if (left.begin < begin) {
             left.end = begin;
-            record_new(&left);
+            record_add(&left);
             out->at += begin - out->begin;
             out->begin = begin;
         }
         if (right.end > end) {
             right.at += end - right.begin;
             right.begin = end;
-            record_new(&right);
+            record_add(&right);
             out->end = end;
         }
         return true;
@@ -379,7 +379,7 @@ void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const stru
         sweep();
     const uint32_t stack = vp_watch.stack_of(pool->mem.device, r->serial);
     for (CUdeviceptr at = addr; part_next(&pool->mem, r, &at, &part);)
-        record_new(&(struct record){.birth = part.chunk->birth,
+        record_add(&(struct record){.birth = part.chunk->birth,
                                     .begin = part.begin,
                                     .end = part.end,
                                     .block = addr,
