@@ -54,9 +54,9 @@ bool vp_resolve(void);
  * leave a door by siglongjmp(), from a signal's handler, or by pthread_exit(): a door whose frame lies outside the
  * first one's is then the first of a new call.
  *
- * vp_inside, below the doors, cannot be had from this, nor this from it. It is true while the library holds its lock or
- * a stream cache's, also in calls that come through no door (vpool_trim(), the thread of the dumps, the end of a
- * thread), and whatever stack a signal's handler runs on. Here counts what a door has passed on: the library is then
+ * vp_thread.inside, below the doors, cannot be had from this, nor this from it. It is true while the library holds its
+ * lock or a stream cache's, also in calls that come through no door (vpool_trim(), the thread of the dumps, the end of
+ * a thread), and whatever stack a signal's handler runs on. Here counts what a door has passed on: the library is then
  * not inside, yet what the driver or a profiler calls meanwhile is part of that call, and is to be told of once. */
 extern _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
 extern _Thread_local const char *vp_door_outer __attribute__((tls_model("initial-exec")));

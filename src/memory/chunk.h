@@ -18,8 +18,8 @@ int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chu
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare);
 /* Releases spares until it is so many bytes, or all. Their sum. */
 size_t vp_chunk_release_spares(struct vp_memory *mem, size_t least);
-/* A handle that is mapped at `addr`, open to whom it should be, becomes a chunk; of a building region without mappings
- * its addresses become free memory. 0, or -ENOMEM with nothing changed. */
+/* adopt.c. A handle that is mapped at `addr`, open to whom it should be, becomes a chunk; of a building region without
+ * mappings its addresses become free memory. 0, or -ENOMEM with nothing changed. */
 int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, size_t size, CUdeviceptr addr)
     __attribute__((cold));
 /* Opens what was mapped there to all that the memory is open to. 0, -ENOMEM or -EIO. */
@@ -70,7 +70,7 @@ bool vp_mapping_over(const struct vp_memory *mem, const struct vp_mapping *m);
  * until now) free, and the condition moves along. One that is building goes on doing so. */
 void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to);
 /* Maps chunks (wholly free ones, then fresh ones without a current mapping) into the hole at `addr`, which becomes free
- * memory. All or nothing. 0, -ENOMEM, -EIO. */
+ * memory, or into a range that is building, which goes on doing so. All or nothing. 0, -ENOMEM, -EIO. */
 int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
 /* A range that is mapped in parts, between which the lock may be let go. begin takes the hole's [addr, end) for it, or
  * for a plan; 0 or -ENOMEM. end makes free memory of what there is by then, up to `built`, and a hole of the rest. */
@@ -90,7 +90,7 @@ void vp_mapping_settle(struct vp_memory *mem, struct vp_chunk *chunk);
 bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk);
 /* Unmaps a mapping, and its bytes turn into a hole. 0, -ENOMEM or -EIO: it stays. */
 int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m);
-/* The free bytes of a chunk are taken out of use. Metadata for that is to be reserved before: 0 or -ENOMEM. */
+/* sleep.c. The free bytes of a chunk are taken out of use. Metadata for that is to be reserved before: 0 or -ENOMEM. */
 int vp_chunk_reserve_cuts(struct vp_memory *mem, const struct vp_chunk *chunk);
 void vp_chunk_retire_free(struct vp_memory *mem, const struct vp_chunk *chunk);
 static inline CUdeviceptr vp_chunk_end(const struct vp_chunk *chunk) {

@@ -207,7 +207,7 @@ struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) V
 uint64_t vp_peers_of(CUdevice dev) VP_LOCKED;
 /* The names of enum vp_passed. */
 extern const char *const vp_passed_names[VP_PASSED_COUNT];
-/* Has the driver let such calls wait in a context? See vp_api_sync_memops(). */
+/* query.c. Has the driver let such calls wait in a context? See vp_api_sync_memops(). */
 bool vp_sync_memops(struct vp_context *ctx) VP_LOCKED;
 
 static inline void vp_record(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream) {

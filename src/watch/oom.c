@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { REPORTS = 5 };

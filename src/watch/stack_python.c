@@ -90,7 +90,7 @@ static inline uint64_t u64_at(const char *object, ptrdiff_t offset) {
     return n;
 }
 
-/* ---- vp_python_guard it ---- */
+/* ---- to find it ---- */
 
 enum symbol { THIS_THREAD, IS_INITIALIZED, VERSION, LINE_OF, FINALIZING, FINALIZING_OLD, RUNTIME, SYMBOLS };
 static const char *const names[SYMBOLS] = {
