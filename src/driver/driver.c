@@ -19,8 +19,7 @@ int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void
     const char *name = names;
     for (int i = 0; i < ALL; i++, name += strlen(name) + 1)
         if (!(found[i] = lookup(name, ctx)) && i < REQUIRED) {
-            if (missing)
-                *missing = name;
+            *missing = name;
             return -ENOSYS;
         }
     memcpy(drv, found, sizeof found);

@@ -77,6 +77,6 @@ struct vp_driver {
 };
 
 /* Fills `drv` by asking `lookup(name, ctx)` for each function. Returns 0, or -ENOSYS if a required one is missing; its
- * name is then in `*missing` (a string constant) if `missing` is not NULL. `drv` is untouched on failure. */
+ * name is then in `*missing` (a string constant). `drv` is untouched on failure. */
 int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx,
                    const char **missing);

@@ -48,7 +48,8 @@ static CUdeviceptr first_whole(const struct vp_memory *mem, CUdeviceptr run, CUd
     return 0;
 }
 
-/* The first address of the region where the request fits into pieces that `ok` accepts; 0 if none. */
+/* The first address of the region where the request fits into pieces that it may use, or, with `host`, that the host
+ * could wait for; 0 if none. */
 static CUdeviceptr first_run(const struct vp_memory *mem, const struct vp_region *r, const struct vp_request *req,
                              enum vp_usable use, bool host) {
     CUdeviceptr begin = r->addr, run = 0;
