@@ -221,13 +221,9 @@ void vp_slack_note(struct vp_pool *pool, const struct vp_request *req) {
     s->count = s->novel = s->alike = 0;
 }
 
-static void press(const struct vp_pool *pool, struct vp_slack *s) {
+void vp_slack_press(const struct vp_pool *pool, struct vp_slack *s) {
     s->rest = pool->config.slack ? REST_WINDOWS : 0;
     s->step = 0;
-}
-
-void vp_slack_press(struct vp_pool *pool) {
-    press(pool, &pool->slack);
 }
 
 /* ---- blocks over bare segments ---- */
@@ -289,10 +285,6 @@ void vp_slack_look_at_blocks(struct vp_pool *pool) {
         s->cheap_windows += s->count / WINDOW - 1;
     step(s, maps, next_step(pool, (maps - s->maps) * MAP_NS / WINDOW));
     s->count = s->novel = 0;
-}
-
-void vp_slack_press_blocks(struct vp_pool *pool) {
-    press(pool, &pool->bare_slack);
 }
 
 size_t vp_slack_of_blocks(const struct vp_pool *pool) {

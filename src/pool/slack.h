@@ -22,8 +22,9 @@
 
 /* A request was served, and by no cache: those know its size. What was counted is looked at once a window. */
 void vp_slack_note(struct vp_pool *pool, const struct vp_request *req);
-/* Nothing is left to be made: what is there is packed, now and for some windows. */
-void vp_slack_press(struct vp_pool *pool);
+/* Nothing is left to be made: what is there is packed, now and for some windows. `s`: the pool's, or that of blocks
+ * over bare segments. */
+void vp_slack_press(const struct vp_pool *pool, struct vp_slack *s);
 
 /* The same for blocks over bare segments, which their cache places, and of which slack is all that follows. Once that
  * is open, who holds the cache's lock, and not the library's, counts the large ones; with both locks it is looked at
@@ -31,7 +32,6 @@ void vp_slack_press(struct vp_pool *pool);
 void vp_slack_open_blocks(struct vp_pool *pool);
 bool vp_slack_count_block(struct vp_pool *pool, size_t size);
 void vp_slack_look_at_blocks(struct vp_pool *pool);
-void vp_slack_press_blocks(struct vp_pool *pool);
 /* Bytes that may be held for them above the peak, for the sake of fewer calls. */
 size_t vp_slack_of_blocks(const struct vp_pool *pool);
 

@@ -365,7 +365,7 @@ static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region 
     if (vp_bare_await(pool) && vp_bound_ended(req))
         return -ENODEV;
     if (req->pressed)
-        vp_slack_press(pool);
+        vp_slack_press(pool, &pool->slack);
     int err = vp_bare_lacks(pool) ? alloc_beside_block(pool, req, out) : alloc_once(pool, req, out);
     while (err == -ENOMEM && !vp_list_empty(&pool->mem.spares) && leaves(pool, req))
         err = alloc_instead_of_spares(pool, req, out);

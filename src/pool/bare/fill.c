@@ -162,7 +162,7 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
         err = create(f, size, out);
     }
     if (f->exhausted && !f->pool->bare->pins)
-        vp_slack_press_blocks(f->pool);
+        vp_slack_press(f->pool, &f->pool->bare_slack);
     if (err != -ENOMEM || (*out = take_idle(f, kind)))
         return err == -ENOMEM ? 0 : err;
     while (mem->stats.held_bytes + size > cap && release_one(f, ~0U, true) >= 0)
