@@ -114,26 +114,26 @@ def a_mutation_that_hangs_a_test_is_noticed():
     fails = runpy.run_path(str(ROOT / "scripts/mutate"))["fails"]
     with tempfile.TemporaryDirectory() as folder:
         pid, begin = Path(folder, "pid"), time.monotonic()
-        assert fails(["sh", "-c", f"sleep 60 & echo $! >{pid}; wait"], {}, 5) and time.monotonic() - begin < 40
+        assert fails(["sh", "-c", f"sleep 900 & echo $! >{pid}; wait"], {}, 5) and time.monotonic() - begin < 300
         while runs(pid.read_text().strip()):  # a moment more, as a signal takes effect once its process is scheduled
-            assert time.monotonic() - begin < 50
+            assert time.monotonic() - begin < 600
             time.sleep(0.01)
     assert fails(["false"], {}, 9) and fails(["printf", r"ok 1\nnot ok 2\n"], {}, 9) and not fails(["true"], {}, 9)
 
 
 def mutations_are_named_right():
     known = call("scripts/mutate", "--list").stdout.partition(":")[0]
-    done = call("scripts/mutate", known, "nonsense", timeout=20)
+    done = call("scripts/mutate", known, "nonsense", timeout=300)
     assert done.returncode and "nonsense" in done.stderr and not done.stdout, done
 
 
 def nothing_looked_at_is_not_right():
     """Where no version of PyTorch can be had, none has what the library needs."""
     with tempfile.TemporaryDirectory() as folder:
-        done = call("scripts/torch-symbols", "--cache", folder, "2.11.0", timeout=60, env=os.environ | {"PIP_NO_INDEX": "1"})
+        done = call("scripts/torch-symbols", "--cache", folder, "2.11.0", timeout=300, env=os.environ | {"PIP_NO_INDEX": "1"})
         assert done.returncode and "Traceback" not in done.stderr and "2.11.0" in done.stderr, done
         for script in "try-pythons", "try-promtool":
-            done = call(f"scripts/{script}", "--build", f"{folder}/none", timeout=60)
+            done = call(f"scripts/{script}", "--build", f"{folder}/none", timeout=300)
             assert done.returncode == 1 and done.stderr.startswith(f"{script}: {folder}/none") and done.stderr.count("\n") == 1, done
 
 

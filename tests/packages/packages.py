@@ -43,7 +43,7 @@ def staged(name):
 def call(*words, path="/usr/bin:/bin", **more):
     """With an empty environment."""
     env = {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1", **more}
-    done = subprocess.run([str(word) for word in words], env=env, cwd=FOLDER, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(word) for word in words], env=env, cwd=FOLDER, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -198,7 +198,7 @@ def what_is_optional_holds_no_build_up():
                     Path(folder, name).write_text(f"#!/bin/sh\n{apt}\n")
                     os.chmod(f"{folder}/{name}", 0o755)
             script = f"set -euo pipefail; source {SOURCE}/scripts/lib/setup.sh; {lines}; install_missing; echo went on"
-            return subprocess.run([shutil.which("bash"), "-c", script], env={"PATH": folder}, capture_output=True, text=True, timeout=60)
+            return subprocess.run([shutil.which("bash"), "-c", script], env={"PATH": folder}, capture_output=True, text=True, timeout=300)
     for apt in None, "exit 100":
         done = installs("optional=(libdw1)", apt)
         assert done.returncode == 0 and "going on without libdw1" in done.stdout and done.stdout.endswith("went on\n"), (apt, done)

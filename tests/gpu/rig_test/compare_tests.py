@@ -86,7 +86,7 @@ def what_is_interrupted_leaves_no_tests():
                 break
             time.sleep(0.01)
         run.send_signal(signal.SIGINT)
-        said = run.communicate(timeout=30)[1]
+        said = run.communicate(timeout=300)[1]
     pid = int(luck.read_text(encoding="utf-8"))
     try:
         assert run.returncode == 130 and not said, (run.returncode, said)

@@ -146,7 +146,7 @@ def command(words, sim):
 def guest(words, when, name, sim="64M", **more):
     """Runs a guest to its end: its dumps in order, and what it said."""
     done = subprocess.run(command(words, sim), env=ENV | {"VPOOL_DUMP": when, "VPOOL_DUMP_FILE": name} | more,
-                          capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+                          capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     return done
 
 
@@ -160,7 +160,7 @@ def started(words, when, name, last, **more):
 
 
 def ended(process):
-    out, err = process.communicate("\n", timeout=120)
+    out, err = process.communicate("\n", timeout=300)
     assert process.returncode == 0, (process.returncode, err)
     return out, err
 
@@ -310,7 +310,7 @@ def every_policy_dumps():
     for policy in "vpmm", "bfc", "es", "gmlake":
         with folder() as path:
             process = started(["open", "alloc=5", "storm=0.3"], "every:0.05,exit", path + "/%n.json", "alloc=5", VPOOL_POLICY=policy)
-            process.communicate(timeout=120)
+            process.communicate(timeout=300)
             assert process.returncode == 0 and {dump["policy"] for dump in dumps(path)} == {policy}, policy
 
 

@@ -27,6 +27,6 @@ int main(void) {
     pthread_join(h, &r);
     printf("thread %s\n", r == PTHREAD_CANCELED ? "was cancelled inside" : "ended");
     fflush(stdout);
-    alarm(5);
+    alarm(60);
     SHOW(cuMemAlloc(&p, 1 << 20));
 }

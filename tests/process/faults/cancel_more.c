@@ -75,7 +75,7 @@ static void *work(void *unused) {
 }
 
 int main(int argc, char **argv) {
-    double begin;
+    double begin, took;
     CUdeviceptr p;
     pthread_t thread;
     pid_t child;
@@ -89,8 +89,8 @@ int main(int argc, char **argv) {
     OK(cuCtxGetCurrent(&c));
     pthread_create(&thread, NULL, work, NULL);
     pthread_join(thread, NULL);
-    alarm(10);
-    begin = now();
+    alarm(60);
+    begin = spent();
     start();
     mark("second");
     SHOW(cuMemAlloc(&p, 1 << 20));
@@ -99,6 +99,7 @@ int main(int argc, char **argv) {
     SHOW(cuMemAlloc(&p, (size_t)1 << 40));
     if (!(child = fork()))
         _exit(0);
+    took = spent() - begin;
     waitpid(child, NULL, 0);
-    printf("%s, %s\n", now() - begin < 0.5 ? "at once" : "held up", stats(0).size ? "served" : "not served");
+    printf("%s, %s\n", took < 0.5 ? "at once" : "held up", stats(0).size ? "served" : "not served");
 }

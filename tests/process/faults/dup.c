@@ -5,7 +5,7 @@
 
 static CUcontext c;
 static volatile int stop;
-static long errs, n;
+static volatile long errs, n;
 
 static void *work(void *x) {
     CUdeviceptr p;
@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
     pthread_t h;
     pthread_create(&h, 0, work, 0);
     double T = now();
-    while (now() - T < 1) {
+    while (now() - T < 1 || !n) {
         OK(cuDevicePrimaryCtxRetain(&k, d));
         OK(cuDevicePrimaryCtxRelease(d));
     }

@@ -41,6 +41,18 @@ static inline double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* As now(), without the time for which this thread has waited for a processor: a machine may have much else to do. */
+static inline double spent(void) {
+    unsigned long long ran, waited = 0;
+    FILE *f = fopen("/proc/thread-self/schedstat", "r");
+
+    if (f && fscanf(f, "%llu %llu", &ran, &waited) != 2)
+        waited = 0;
+    if (f)
+        fclose(f);
+    return now() - (double)waited / 1e9;
+}
+
 /* A function of the driver, as programs look it up; vp_sim_... are the simulated one's own (src/sim/sim.h). */
 static inline void *sym(const char *name) {
     return dlsym(dlopen("libcuda.so.1", RTLD_LAZY), name);

@@ -49,11 +49,11 @@ int main(int argc, char **argv) {
     pthread_t th;
     pthread_create(&th, 0, opener, 0);
     usleep(300000);
-    double t = now();
+    double t = spent();
     pid_t k = fork();
     if (!k)
         _exit(0);
-    printf("fork took %.2f s\n", now() - t);
+    printf("fork took %.2f s\n", spent() - t);
     pthread_join(th, 0);
     kill(getppid(), SIGCONT);
     return 0;

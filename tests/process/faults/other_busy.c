@@ -18,7 +18,7 @@ int main(void) {
     hold(s);
     NEED(cuMemsetD8Async(q, 1, 1 << 20, s));
     NEED(cuCtxSetCurrent(c0));
-    begin = now();
+    begin = spent();
     for (int i = 0; i < 8; i++) {
         int res = cuMemAlloc(&p, (size_t)(20 + i % 3) << 20);
 
@@ -26,8 +26,8 @@ int main(void) {
         if (!res)
             OK(cuMemFree(p));
     }
-    fprintf(stderr, "after %.1f s\n", now() - begin);
-    printf("%s\n", now() - begin < 3 ? "at once" : "late");
+    fprintf(stderr, "after %.1f s\n", spent() - begin);
+    printf("%s\n", spent() - begin < 3 ? "at once" : "late");
     release(s);
     OK(cuCtxSynchronize());
 }

@@ -14,12 +14,12 @@ int main(void) {
     hold((CUstream)s);
     OK(cudaMemsetAsync(p, 1, 1 << 20, s));
     OK(cudaFree(p));
-    double t = now();
+    double t = spent();
     int r = cudaMalloc(&q, 50 << 20);
-    printf("cudaMalloc -> %d after %.1f s\n", r, now() - t);
-    t = now();
+    printf("cudaMalloc -> %d after %.1f s\n", r, spent() - t);
+    t = spent();
     r = cudaMallocPitch(&q, &pitch, 512, 50 * 2048);
-    printf("cudaMallocPitch -> %d after %.1f s\n", r, now() - t);
+    printf("cudaMallocPitch -> %d after %.1f s\n", r, spent() - t);
     fflush(stdout);
     _exit(0);
 }

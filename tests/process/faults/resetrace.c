@@ -36,6 +36,6 @@ int main(void) {
     printf("thread %s\n", r == PTHREAD_CANCELED ? "cancelled while cudaMalloc waited" : "ended");
     fflush(stdout);
     rel(s);
-    alarm(6);
+    alarm(60);
     SHOW(cuCtxDestroy(c));
 }

@@ -18,7 +18,7 @@ ENV = {k: v for k, v in os.environ.items()
        if not k.startswith(("VPOOL_", "LD_PRELOAD", "CUDA_") + FRAMEWORKS)}
 ENV |= {"LD_LIBRARY_PATH": f"{PROGRAMS}:{SIM}",
         "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
-LIMIT = 20 * (3 if SANITIZED else 1)
+LIMIT = 300
 
 
 class Skip(Exception):

@@ -46,7 +46,7 @@ class Holder:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.stdin.close()
-            assert self.process.wait(30) == 0
+            assert self.process.wait(300) == 0
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def release(address):
 def python(text, *before, env={}, **more):
     """Runs it to its end: (exit status, stdout, stderr)."""
     done = subprocess.run([*before, sys.executable, "-W", "always", "-c", BEGIN + text], env={**ENV, **env}, text=True,
-                          capture_output=True, timeout=60, stdin=subprocess.DEVNULL, **more)
+                          capture_output=True, timeout=300, stdin=subprocess.DEVNULL, **more)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -90,7 +90,7 @@ with warnings.catch_warnings(record=True) as said:
 assert len(said) == 1 and "no ctypes" in str(said[0].message), said
 """
     for before in [], [VPOOL, "run", "--sim", "--quiet"]:
-        done = subprocess.run([*before, sys.executable, "-W", "always", "-c", text], env=ENV, text=True, capture_output=True, timeout=60)
+        done = subprocess.run([*before, sys.executable, "-W", "always", "-c", text], env=ENV, text=True, capture_output=True, timeout=300)
         assert done.returncode == 0 and not done.stderr, done
 
 
@@ -365,7 +365,7 @@ a = allocate(3)
 def the_module_is_the_command():
     def run(*words, path=os.environ["PATH"]):
         env = {**ENV, "PATH": f"{os.path.dirname(VPOOL)}:{path}"}
-        return subprocess.run([sys.executable, "-m", "vpool", *words], env=env, capture_output=True, text=True, timeout=60)
+        return subprocess.run([sys.executable, "-m", "vpool", *words], env=env, capture_output=True, text=True, timeout=300)
     assert run("version").stdout == subprocess.run([VPOOL, "version"], capture_output=True, text=True).stdout
     assert run("run", "sh", "-c", "exit 7").returncode == 7
     assert run("run", "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM

@@ -205,7 +205,7 @@ def what_the_charts_draw_can_be_read():
         file.write("op,id,size,stream,us\nm,first,1,0,0\na,1,4096,0,10\na,2,4096,0,20\na,3,4096,0,30\nm,last,1,0,40\nx,0,99999999,0,50\n")
     with open(path("page.html"), "w") as file:
         file.write(page(path("last.csv")))
-    done = subprocess.run(["node", os.path.join(HERE, "drawn.js"), path("page.html")], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["node", os.path.join(HERE, "drawn.js"), path("page.html")], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     drawn = json.loads(done.stdout)
     lines = {colour: [x for c, x in drawn["lines"] if c == colour] for colour in ("--mark", "--pinned")}
@@ -219,7 +219,7 @@ def large_recordings_are_shown_as_they_are():
         return print("# there is no node: left out")
     with open(path("page.html"), "w") as file:
         file.write(page(RMM))
-    done = subprocess.run(["node", os.path.join(HERE, "large.js"), path("page.html")], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["node", os.path.join(HERE, "large.js"), path("page.html")], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr
 
 
@@ -241,7 +241,7 @@ def names_that_are_no_utf8_can_be_read():
     name = os.fsencode(path("")) + b"\xff\n.csv"
     shutil.copy(RMM, name)
     for about, read in ("--snapshot", pickle.loads), ("--perfetto", json.loads):
-        done = subprocess.run([VPOOL, "export", about, name], capture_output=True, env=ENV, timeout=120)
+        done = subprocess.run([VPOOL, "export", about, name], capture_output=True, env=ENV, timeout=300)
         assert done.returncode == 0 and read(done.stdout), done
 
 

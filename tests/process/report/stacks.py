@@ -44,7 +44,7 @@ def path(name):
 
 def vpool(*args, text=True, **more):
     env = ENV | UNDER if args[0] == "run" else ENV
-    done = subprocess.run([VPOOL, *args], env=env, capture_output=True, text=text, timeout=120, stdin=subprocess.DEVNULL, cwd=FOLDER.name, **more)
+    done = subprocess.run([VPOOL, *args], env=env, capture_output=True, text=text, timeout=300, stdin=subprocess.DEVNULL, cwd=FOLDER.name, **more)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -309,7 +309,7 @@ def the_pages_own_code_counts_the_same():
     name = generated("two.csv", devices=2, events=3000, threads=2)
     with open(path("page.html"), "w") as file:
         file.write(page(name))
-    done = subprocess.run(["node", os.path.join(HERE, "page.js"), path("page.html")], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["node", os.path.join(HERE, "page.js"), path("page.html")], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     trace = Trace(name)
     for device, (run,) in enumerate(json.loads(done.stdout)):
@@ -345,7 +345,7 @@ def nothing_of_a_page_is_left_by_a_signal():
         while not any(".tmp" in file for file in os.listdir(FOLDER.name)) and time.monotonic() < end and program.poll() is None:
             time.sleep(0.002)
         program.send_signal(number)
-        assert program.wait(timeout=30) == -number
+        assert program.wait(timeout=300) == -number
         assert not [file for file in os.listdir(FOLDER.name) if ".tmp" in file or "never" in file]
 
 
@@ -489,7 +489,7 @@ def a_run_finds_its_traces():
 
     def run(**more):
         done = subprocess.run([VPOOL, "run", "--sim", "--report=page.html", *go], env=ENV | UNDER | more, capture_output=True, text=True,
-                              timeout=120, cwd=path("go"), preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+                              timeout=300, cwd=path("go"), preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         assert done.returncode == 0 and "peak was" in done.stderr, (more, done)
         assert index_of(open(path("go/page.html")).read())["inputs"][0]["events"] > 100
         os.unlink(path("go/page.html"))
@@ -563,7 +563,7 @@ def a_pages_dump_names_native_code():
     for name, where in ("native.json", "native.c:3 grows"), ("python.json", "alloc.py:4 malloc"), ("typed.json", "<string>:4 malloc"):
         with open(path("dump.html"), "w") as file:
             file.write(page(path(name)))
-        done = subprocess.run(["node", os.path.join(HERE, "page.js"), path("dump.html")], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(["node", os.path.join(HERE, "page.js"), path("dump.html")], capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         ((run,),) = json.loads(done.stdout)
         assert [line[0] for line in run["lines"]] == [where] and run["blocks"] and all(b[1] == where and b[2] > 1 for b in run["blocks"]), (where, run)

@@ -97,7 +97,7 @@ class Trace:
 def run(*words, stacks="1M", check=True, **more):
     """Runs a program: its trace (of its process alone) and what it said."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", *words], capture_output=True, text=True, timeout=120,
+        done = subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", *words], capture_output=True, text=True, timeout=300,
                               env=ENV | {"VPOOL_TRACE": f"{folder}/%p.csv", "VPOOL_STACKS": stacks} | more,
                               stdin=subprocess.DEVNULL)
         assert not check or done.returncode == 0, (done.returncode, done.stderr[-1500:])
@@ -144,7 +144,7 @@ def samples_keep_no_time_with_the_program():
     for stacks in ("1M", "2M", "1000K"):
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", f"--stats={folder}/s.json", f"--stacks={stacks}", GUEST, "turns"],
-                           env=ENV, check=True, timeout=120)
+                           env=ENV, check=True, timeout=300)
             with open(f"{folder}/s.json") as file:
                 device = json.load(file)["devices"][0]
         told = sum(h["bytes"] for h in device["holders"])
@@ -366,7 +366,7 @@ def python_names_of_any_kind():
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", "--stacks", f"--trace={folder}/t.csv", "--dump=exit",
                             f"--dump-file={folder}/d.txt", path, PYTHON_GUEST, f"{folder}/expected", "free", "names"], env=ENV,
-                           check=True, timeout=120)
+                           check=True, timeout=300)
             with open(f"{folder}/d.txt", "rb") as file:
                 assert not re.search(rb"[\0-\x09\x0b-\x1f\x7f]", file.read()), path
             trace = Trace(f"{folder}/t.csv")

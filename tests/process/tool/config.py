@@ -20,7 +20,7 @@ def guest(text, *words, program=GUEST, **more):
     env = {**ENV, "VPOOL_CONFIG": FILE, "VPOOL_LOG": "info", "LD_PRELOAD": ":".join(RUNTIMES + [LIBRARY]), "LD_LIBRARY_PATH": SIM,
            "VPOOL_SIM": "backing=ledger", **more}
     done = subprocess.run([program, *words, "open", "alloc=1"], env={k: v for k, v in env.items() if v is not None},
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     values = dict(re.findall(r"^vpool: (VPOOL_\w+)=(.*?)(?: \(default\))?$", done.stderr, re.M))
     return values, [line for line in done.stderr.splitlines() if (FILE in line or "left out" in line)

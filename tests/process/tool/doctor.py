@@ -130,7 +130,7 @@ def doctor_tells_of_what_is_ended_from_outside():
             assert line, said
             said += line
         doctor.send_signal(number)
-        out, err = doctor.communicate(timeout=60)
+        out, err = doctor.communicate(timeout=300)
         assert doctor.returncode == 0 and f"--  the program was ended by signal {int(number)}" in out and "not known" not in out, (out, err)
         assert "was served 1 allocation" in out, (out, err)
 
@@ -161,7 +161,7 @@ def doctor_sees_a_full_folder_of_pages():
         return
     script = 'mount -t tmpfs -o size=4k tmpfs /dev/shm && head -c 4096 /dev/zero >/dev/shm/full && exec "$0" doctor --sim'
     done = subprocess.run(["unshare", "-m", "sh", "-c", script, VPOOL], env={**ENV, "VPOOL_PAGE": "1"}, capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=300)
     assert "--  /dev/shm: No space left on device: processes do not see each other there" in done.stdout, done
 
 
@@ -171,7 +171,7 @@ def doctor_cleans_up():
         os.mkdir(f"{folder}/sub")
         script = 'cd sub && echo "$VPOOL_STATS" && exec "$0" open alloc=3'
         done = subprocess.run([VPOOL, "doctor", "--sim", "--", "sh", "-c", script, GUEST], env={**ENV, "TMPDIR": "."}, cwd=folder,
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=300)
         assert f"\n{os.path.realpath(folder)}/vpool-doctor-" in done.stdout and "was served 1 allocation" in done.stdout, done
         assert os.listdir(folder) == ["sub"], os.listdir(folder)
     # As that of a job that is over.

@@ -29,7 +29,7 @@ def page(pid):
 def vpool(*args, **more):
     """Runs the command to its end: exit status, stdout, stderr."""
     env = {**ENV, **{k: v for k, v in more.items() if k.isupper()}}
-    done = subprocess.run([VPOOL, *map(str, args)], env=env, capture_output=True, timeout=60, text=True,
+    done = subprocess.run([VPOOL, *map(str, args)], env=env, capture_output=True, timeout=300, text=True,
                           stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
 

@@ -57,7 +57,7 @@ def clear():
 
 
 def vpool(*args, **variables):
-    return subprocess.run([VPOOL, *map(str, args)], env=ENV | variables, capture_output=True, text=True, timeout=100)
+    return subprocess.run([VPOOL, *map(str, args)], env=ENV | variables, capture_output=True, text=True, timeout=300)
 
 
 def show(*args):

@@ -123,7 +123,7 @@ def killed(number, *words, **env):
                 break
         time.sleep(0.05)
         process.send_signal(number)
-        err = process.communicate(timeout=30)[1]
+        err = process.communicate(timeout=300)[1]
     return process.returncode, err
 
 
@@ -140,7 +140,7 @@ def a_signal_brings_the_summary():
             if line.strip() == "alloc=3":
                 break
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     assert process.returncode == 0 and "mine" in out and "peak live" in err, (process.returncode, out, err)
     with tempfile.TemporaryDirectory() as folder:
         status, _ = killed(signal.SIGTERM, "--quiet", f"--trace={folder}/trace", f"--stats={folder}/stats", GUEST, "open", "alloc=3")

@@ -119,17 +119,17 @@ class Exporter:
 
 def the_exporter_answers():
     with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest, Exporter() as exporter:
-        answer = urllib.request.urlopen(exporter.url, timeout=10)
+        answer = urllib.request.urlopen(exporter.url, timeout=300)
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8", answer.headers
         assert of(metrics(answer.read().decode())["vpool_live_bytes"], guest.pid)[0][1] == 5 * MIB
         for path, status in ("/nothing", 404), ("/metrics/x", 404), ("/", 200), ("/metrics?a=b", 200):
             try:
-                assert urllib.request.urlopen(exporter.url.replace("/metrics", path), timeout=10).status == status
+                assert urllib.request.urlopen(exporter.url.replace("/metrics", path), timeout=300).status == status
             except urllib.error.HTTPError as error:
                 assert error.code == status, (path, error)
         # What is no request, is slow, or breaks off, is survived.
         for text in b"", b"\0" * 20000, b"POST /metrics HTTP/1.1\r\n\r\n", b"GET", b"GET \r\n\r\n", b"HEAD /metrics HTTP/1.0\r\n\r\n":
-            with socket.create_connection(("127.0.0.1", exporter.port), timeout=10) as client:
+            with socket.create_connection(("127.0.0.1", exporter.port), timeout=300) as client:
                 try:
                     client.sendall(text)
                     client.shutdown(socket.SHUT_WR)
@@ -138,7 +138,7 @@ def the_exporter_answers():
                     got = b""
             assert not text.startswith(b"POST") or b" 405 " in got, got
             assert not text.startswith(b"HEAD") or b" 200 " in got, got
-        assert urllib.request.urlopen(exporter.url, timeout=10).status == 200
+        assert urllib.request.urlopen(exporter.url, timeout=300).status == 200
         assert vpool("exporter", f"--listen=127.0.0.1:{exporter.port}")[0] == 1
 
 
@@ -147,14 +147,14 @@ def this_machine_has_a_name_and_each_metric_a_line():
         told = page.read()
     with Guest("open", "alloc=5", "sleep=60", last="alloc=5"), Exporter("localhost:0") as exporter:
         assert exporter.url.startswith("http://127.0.0.1:"), exporter.url
-        found = metrics(urllib.request.urlopen(exporter.url, timeout=10).read().decode())
+        found = metrics(urllib.request.urlopen(exporter.url, timeout=300).read().decode())
         assert len(found) > 20 and all(f"`{name}`" in told for name in found), [name for name in found if f"`{name}`" not in told]
 
 
 @tap.by_the_clock
 def nobody_keeps_the_exporter_from_others():
     with Exporter() as exporter:
-        idle = [socket.create_connection(("127.0.0.1", exporter.port), timeout=10) for _ in range(100)]
+        idle = [socket.create_connection(("127.0.0.1", exporter.port), timeout=300) for _ in range(100)]
         try:
             for client in idle[::2]:
                 try:
@@ -162,7 +162,7 @@ def nobody_keeps_the_exporter_from_others():
                 except OSError:     # it had to make room
                     pass
             begin = time.monotonic()
-            assert urllib.request.urlopen(exporter.url, timeout=10).status == 200 and time.monotonic() - begin < 1.5
+            assert urllib.request.urlopen(exporter.url, timeout=300).status == 200 and time.monotonic() - begin < 1.5
             assert len(os.listdir(f"/proc/{exporter.process.pid}/fd")) < 80
         finally:
             for client in idle:

@@ -39,7 +39,7 @@ PRINTING = [
 
 
 def vpool(*args, **more):
-    return subprocess.run([VPOOL, *args], env=ENV, stderr=subprocess.PIPE, text=True, timeout=60, **more)
+    return subprocess.run([VPOOL, *args], env=ENV, stderr=subprocess.PIPE, text=True, timeout=300, **more)
 
 
 def commands(folder):
@@ -150,7 +150,7 @@ def a_limit_on_files_is_the_programs_own():
     """The command goes on where a file grows too long, and a program that it starts ends by that as ever."""
     script = ["sh", "-c", "ulimit -f 0; echo too long >file"]
     with tempfile.TemporaryDirectory() as folder:
-        bare = subprocess.run(script, cwd=folder, stderr=subprocess.DEVNULL, timeout=60).returncode
+        bare = subprocess.run(script, cwd=folder, stderr=subprocess.DEVNULL, timeout=300).returncode
         done = vpool("run", "--quiet", "--", *script, cwd=folder)
         assert done.returncode == bare == -25, (bare, done)
 
@@ -182,7 +182,7 @@ def what_comes_by_a_pipe_is_read_as_a_file_is():
                 writer.stdin.close()
                 done = vpool(*words, name, stdin=writer.stdout, stdout=subprocess.DEVNULL)
                 writer.stdout.close()
-                assert done.returncode == 0 and not done.stderr and writer.wait(30) == 0, (words, name, content[:20], done)
+                assert done.returncode == 0 and not done.stderr and writer.wait(300) == 0, (words, name, content[:20], done)
 
 
 def what_comes_by_a_socket_is_read_as_a_file_is():

@@ -42,7 +42,7 @@ def trace(name, rows):
 
 
 def vpool(*args, **more):
-    return subprocess.run([VPOOL, *map(str, args)], env=ENV, capture_output=True, text=True, timeout=100, **more)
+    return subprocess.run([VPOOL, *map(str, args)], env=ENV, capture_output=True, text=True, timeout=300, **more)
 
 
 def plan(*args):

@@ -100,7 +100,7 @@ def path(name):
 def run(*options, seed=1, steps=4):
     """What the device's statistics were, and what was said."""
     done = subprocess.run([VPOOL, "run", "--sim=1G", "--stats=" + path("stats"), *options, "--", sys.executable, os.path.realpath(__file__),
-                           "--program", str(seed), str(steps)], env=ENV, capture_output=True, text=True, timeout=100)
+                           "--program", str(seed), str(steps)], env=ENV, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and not done.stdout, done
     with open(path("stats")) as file:
         return json.load(file)["devices"][0], done.stderr

@@ -34,7 +34,7 @@ def trace(rows):
 
 
 def vpool(*args, **env):
-    return subprocess.run([VPOOL, "replay", *map(str, args)], env={**ENV, **env}, capture_output=True, text=True, timeout=60)
+    return subprocess.run([VPOOL, "replay", *map(str, args)], env={**ENV, **env}, capture_output=True, text=True, timeout=300)
 
 
 def replay(rows, *args, **env):
@@ -230,7 +230,7 @@ def a_wrong_variable_gets_one_line():
     for command in ["replay"], ["report", "-o", os.path.join(FOLDER.name, "page.html")], ["export", "--rmm"]:
         for name, value, words in ("VPOOL_WAIT", "sometimes", "is not valid"), ("VPOOL_WAITS", "early", "did you mean VPOOL_WAIT?"), (
                 "VPOOL_CONFIG", FOLDER.name + "/none", "No such file"):
-            done = subprocess.run([VPOOL, *command, trace(rows)], env={**ENV, name: value}, capture_output=True, text=True, timeout=60)
+            done = subprocess.run([VPOOL, *command, trace(rows)], env={**ENV, name: value}, capture_output=True, text=True, timeout=300)
             assert done.returncode == 0 and done.stdout and done.stderr.count("\n") == 1 and words in done.stderr, (command, done)
             assert name in done.stderr, done
 
@@ -242,7 +242,7 @@ def limited_addresses_are_told():
     rows = [("a", n, 1024, 0, n) for n in range(32)]
 
     def limited(hard):
-        done = subprocess.run([VPOOL, "replay", "--json", trace(rows)], env=ENV, capture_output=True, text=True, timeout=60,
+        done = subprocess.run([VPOOL, "replay", "--json", trace(rows)], env=ENV, capture_output=True, text=True, timeout=300,
                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (8 << 30, hard)))
         return json.loads(done.stdout)["ooms"], done.stderr
     assert limited(resource.RLIM_INFINITY) == (0, ""), limited(resource.RLIM_INFINITY)

@@ -107,7 +107,7 @@ def run_takes_the_library_that_has_the_policy():
 def preloaded(libraries, **more):
     """The guest under these, without the command: the policies that its summaries name, and what else it says."""
     env = {**ENV, **more, "LD_PRELOAD": ":".join(RUNTIMES + libraries), "LD_LIBRARY_PATH": SIM, "VPOOL_STATS": "1"}
-    done = subprocess.run([GUEST, "open", "alloc=3", "async=4"], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([GUEST, "open", "alloc=3", "async=4"], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     said = [line for line in done.stderr.splitlines() if re.match(r"vpool: (?!0\.|device|  )", line)]
     assert done.stderr.count("2 allocations, ") == 1, done
@@ -203,7 +203,7 @@ def run_tells_where_its_traces_are_where_it_is_interrupted():
             assert until(lambda: any(Path(folder).glob("vpool-run-*/*.csv")) and not children.read_text()) is not None
             time.sleep(0.5)
             process.send_signal(signal.SIGINT)
-            err = process.communicate(timeout=30)[1]
+            err = process.communicate(timeout=300)[1]
         kept = re.fullmatch("vpool run: what was recorded is kept for vpool report: (.*)\n", err)
         assert process.returncode == -signal.SIGINT and kept and os.listdir(kept[1]), (process.returncode, err)
 
@@ -230,7 +230,7 @@ def run_refuses_wrong_arguments():
     # Without its value an option would take what ends the options for it.
     with tempfile.TemporaryDirectory() as folder:
         for words in ["--report", "--", "true"], ["--trace", "--", "true"], ["--report=", "true"]:
-            done = subprocess.run([VPOOL, "run", *words], env=ENV, cwd=folder, capture_output=True, text=True, timeout=60)
+            done = subprocess.run([VPOOL, "run", *words], env=ENV, cwd=folder, capture_output=True, text=True, timeout=300)
             assert done.returncode == 2 and "needs a value" in done.stderr and not os.listdir(folder), (words, done)
 
 

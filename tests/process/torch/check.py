@@ -34,7 +34,7 @@ def guest(case, library=LIBRARY, linked=False, folder=GUESTS / VERSION, **settin
                     "VPOOL_ADOPT": "bare", "VPOOL_SIM": "capacity=256M,devices=2", "VPOOL_PAGE": "0"} | settings
     program = [folder / "linked"] if linked else [GUESTS / "loader", folder / "libguest.so"]
     done = subprocess.run([*program, case], env=environment, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
     assert done.returncode == 0, f"{case}: {done.returncode}\n{done.stdout}"
     return done.stdout
 
