@@ -366,8 +366,11 @@ static bool step_waiting(struct sim_op *op) {
     return ran || step_towards(op) || step_random();
 }
 
+/* Gives up after some hundred naps as well as so much time: where the machine has much else to do, the thread that is
+ * to let the work go on has its turn no more often than this one. */
 static CUresult wait_for(struct sim_op *op) {
     uint64_t deadline = 0;
+    int naps = 0;
     unsigned long generation = sim.generation;
     while (!sim_op_done(op)) {
         if (step_waiting(op)) {
@@ -377,7 +380,8 @@ static CUresult wait_for(struct sim_op *op) {
         uint64_t now = sim_real_ns();
         if (!deadline) {
             deadline = now + (uint64_t)sim.options.timeout_ms * 1000000u;
-        } else if (now > deadline) {
+            naps = 0;
+        } else if (++naps >= sim.options.timeout_ms / 4 && now > deadline) {
             fprintf(stderr,
                     "[sim] a wait gave up after %d ms: the work is held, or waits for a value that nobody "
                     "writes\n",
