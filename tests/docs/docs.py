@@ -46,7 +46,7 @@ NOT_RUN = [
 
 LANGUAGES = {"sh", "text", "json", "c", "python"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-LIMIT_S = 100
+LIMIT_S = 600
 README_MOST, CONTRIBUTING_MOST, CONTRIBUTING_LINES, GLOSSARY_MOST = 10000, 6000, 110, 25
 
 # A dump of an allocation that fails takes one that does.

@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,6 +21,13 @@ import tap
 from holders import OUT_OF_MEMORY, holders, sim_of
 
 VPOOL, SUBJECT = sys.argv[2:4]
+# The user's other processes are held up while one is woken, and whoever wakes one has a lock: each suite has a /dev/shm of its own.
+APART = str(Path(sys.argv[1]).resolve().parent.parent / "pause/libapart.so")
+*RUNTIMES, LIBRARY = os.environ["TEST_PRELOAD"].split(":")
+SHM = tempfile.TemporaryDirectory(prefix="test-vpool-", dir="/dev/shm")
+os.chmod(SHM.name, 0o1777)
+os.environ |= {"TEST_PRELOAD": ":".join([*RUNTIMES, APART, LIBRARY]), "TEST_SHM": SHM.name}
+PRELOADED = {"LD_PRELOAD": ":".join([*RUNTIMES, APART])}
 DONE, FAILED, USAGE, REFUSED = range(4)
 RUNNING, LOCKED, CHECKPOINTED = range(3)
 CALLS = ["cuCheckpointProcess" + name for name in ("GetState", "Lock", "Checkpoint", "Restore", "Unlock")]
@@ -27,7 +35,7 @@ DEVICE_CALLS = ["cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetUuid", "cuDeviceP
 
 
 def environment(one, sim=""):
-    return os.environ | {"VPOOL_SIM": sim_of(one.ledger, sim)}
+    return os.environ | PRELOADED | {"VPOOL_SIM": sim_of(one.ledger, sim)}
 
 
 def start(one, command, *options, sim=""):
@@ -54,14 +62,41 @@ def doctor(one):
     return "\n".join(line for line in out.splitlines() if f"process {one.process.pid} " in line)
 
 
-def top(one):
-    figures = json.loads(subprocess.run([VPOOL, "top", "--json", "-d", "0.05", str(one.process.pid)], check=True,
-                                        stdout=subprocess.PIPE, text=True).stdout)
-    return figures["processes"][0]
+def top(*words):
+    return subprocess.run([VPOOL, "top", *words], env=os.environ | PRELOADED, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def figures_of(one):
+    return json.loads(top("--json", "-d", "0.05", str(one.process.pid)))["processes"][0]
 
 
 def record(one):
-    return Path(f"/dev/shm/vpool-{os.geteuid()}-{one.process.pid}.paused")
+    return Path(f"{SHM.name}/vpool-{os.geteuid()}-{one.process.pid}.paused")
+
+
+LOCK = Path(f"{SHM.name}/vpool-{os.geteuid()}.lock")
+
+
+def parent(pid):
+    """0: it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0
+
+
+def locker(path):
+    """The process that has locked the file; 0: none."""
+    # "17: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF"; who waits for it has an arrow before FLOCK
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines()] if path.exists() else []
+    file = f":{path.stat().st_ino}" if held else None
+    return next((int(words[4]) for words in held if words[1] == "FLOCK" and words[5].endswith(file)), 0)
+
+
+def wait_until_it_has(path, command):
+    """Until the command's helper has locked the file, unless it is over."""
+    while command.poll() is None and parent(locker(path)) != command.pid:
+        time.sleep(0.02)
 
 
 def ask(one, *words):
@@ -139,17 +174,17 @@ def idle_memory_is_given_back_first():
 def top_shows_who_sleeps():
     with holders({}) as (a,):
         furnish(a)
-        assert top(a)["paused"] is False
+        assert figures_of(a)["paused"] is False
         well(a, "pause")
-        assert top(a)["paused"] is True
-        table = subprocess.run([VPOOL, "top", "--once"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        assert figures_of(a)["paused"] is True
+        table = top("--once")
         assert "(paused) holder" in table, table
-        figures = subprocess.run([VPOOL, "top", "--prometheus"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        figures = top("--prometheus")
         assert any(line.startswith(f'vpool_paused{{pid="{a.process.pid}"') and line.endswith(" 1")
                    for line in figures.splitlines()), figures
         assert f"process {a.process.pid} sleeps: vpool resume" in doctor(a), doctor(a)
         well(a, "resume")
-        assert top(a)["paused"] is False and not doctor(a)
+        assert figures_of(a)["paused"] is False and not doctor(a)
 
 
 def two_take_turns_on_one_device():
@@ -175,7 +210,7 @@ def a_full_device_is_waited_for():
         furnish(a, 150)
         well(a, "pause")
         b.well("TAKE", "x", 150)
-        status, said = vpool(a, "resume", "--timeout=5")
+        status, said = vpool(a, "resume", "--timeout=60")
         assert status == REFUSED and "sleeps on" in said and "needed" in said, (status, said)
         assert record(a).exists() and is_silent(a, 0.05)
         b.well("CHECK", "x")
@@ -198,6 +233,7 @@ def what_others_have_idle_is_lent():
         check(a, 120)
 
 
+@tap.by_the_clock
 def who_sleeps_in_an_allocation_is_not_asked_for_memory():
     """It has the library's lock, and cannot answer; what it has is not on the device."""
     with holders({}, {}) as (a, b):
@@ -219,31 +255,15 @@ def a_little_is_spared():
         furnish(a, 150)
         well(a, "pause")
         b.well("TAKE", "x", 80)
-        status, said = vpool(a, "resume", "--timeout=3")
+        status, said = vpool(a, "resume", "--timeout=60")
         assert status == REFUSED and "to spare" in said, (status, said)
         b.well("DROP", "x")
         well(a, "resume")
         check(a, 150)
 
 
-def parent(pid):
-    """0: it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    except OSError:
-        return 0
-
-
 def wait_until_it_is_its_turn(waker):
-    """Until its helper has the lock of the user's processes, which those of other tests may have before it."""
-    lock = Path(f"/dev/shm/vpool-{os.geteuid()}.lock")
-    while waker.poll() is None:
-        # "17: FLOCK  ADVISORY  WRITE 4711 00:1a:42 0 EOF"; who waits for it has an arrow before FLOCK
-        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()] if lock.exists() else []
-        file = f":{lock.stat().st_ino}" if held else None
-        if any(words[1] == "FLOCK" and words[5].endswith(file) and parent(words[4]) == waker.pid for words in held):
-            break
-        time.sleep(0.02)
+    wait_until_it_has(LOCK, waker)
     # The words in the pages are raised right after it.
     time.sleep(0.3)
 
@@ -285,7 +305,7 @@ def growing_goes_on_when_the_waker_is_killed():
 def a_held_lock_holds_nobody_up_by_itself():
     """The word in the page says nothing without the lock; the lock says nothing without the word."""
     with holders({}) as (a,):
-        with open(f"/dev/shm/vpool-{os.geteuid()}.lock", "a") as lock:
+        with open(LOCK, "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             a.well("TAKE", "x", 10)
             assert a.seconds < 1
@@ -332,6 +352,7 @@ def what_is_registered_is_not_paused_from_inside():
         a.well("CHECK", "x")
 
 
+@tap.by_the_clock
 def states():
     with holders({}) as (a,):
         furnish(a)
@@ -340,8 +361,8 @@ def states():
         well(a, "pause")
         status, said = vpool(a, "pause")
         assert status == REFUSED and "already" in said, said
-        with start(a, "resume", sim="delay=cuCheckpointProcessRestore:800") as first:
-            time.sleep(0.3)
+        with start(a, "resume", sim="delay=cuCheckpointProcessRestore:2000") as first:
+            wait_until_it_has(record(a), first)
             status, said = vpool(a, "resume")
             assert status == REFUSED and "at it" in said, said
             assert first.wait(300) == DONE
@@ -442,18 +463,18 @@ def a_failed_unlock_is_told():
 
 
 def what_cannot_be_written_down_is_not_paused():
-    """In a name space of its own, which root may have, where /dev/shm is full."""
+    """In a name space of its own, which root may have, where the folder of pages is full."""
     script = """
-        mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero > /dev/shm/full || exit 77
+        mount -t tmpfs -o size=4k none "$TEST_SHM" && head -c 4096 /dev/zero >"$TEST_SHM/full" || exit 77
         "$@"
         status=$?
-        ls /dev/shm
+        ls "$TEST_SHM"
         exit $status
     """
     with holders({}) as (a,):
         furnish(a)
-        run = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", VPOOL, "pause", str(a.process.pid)],
-                             env=environment(a), text=True, capture_output=True, check=False)
+        run = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", "env", f"LD_PRELOAD={PRELOADED['LD_PRELOAD']}", VPOOL,
+                              "pause", str(a.process.pid)], env=environment(a) | {"LD_PRELOAD": ""}, text=True, capture_output=True, check=False)
         if run.returncode != 77 and "unshare" not in run.stderr:
             assert run.returncode == FAILED and "No space" in run.stderr and run.stdout == "full\n", run
         check(a)
@@ -464,8 +485,8 @@ def who_cannot_be_looked_at_again_is_not_paused():
     with holders({}) as (a,):
         furnish(a)
         page = record(a).with_suffix("")
-        with start(a, "pause", sim="delay=cuCheckpointProcessLock:600") as helper:
-            time.sleep(0.3)
+        with start(a, "pause", sim="delay=cuCheckpointProcessLock:1000") as helper:
+            wait_until_it_has(record(a), helper)
             page.rename(page.with_suffix(".away"))
             status, said = helper.wait(300), helper.stderr.read()
         page.with_suffix(".away").rename(page)
@@ -473,14 +494,15 @@ def who_cannot_be_looked_at_again_is_not_paused():
         check(a)
 
 
+@tap.by_the_clock
 def time_limits():
     with holders({}) as (a,):
         furnish(a)
-        status, said = vpool(a, "pause", "--timeout=0.5", sim="delay=cuCheckpointProcessCheckpoint:9000")
-        assert status == FAILED and "runs on" in said and "0.5 s" in said, (status, said)
+        status, said = vpool(a, "pause", "--timeout=2", sim="delay=cuCheckpointProcessCheckpoint:9000")
+        assert status == FAILED and "runs on" in said and "in 2 s" in said, (status, said)
         check(a)
         well(a, "pause")
-        status, said = vpool(a, "resume", "--timeout=0.5", sim="delay=cuCheckpointProcessRestore:9000")
+        status, said = vpool(a, "resume", "--timeout=2", sim="delay=cuCheckpointProcessRestore:9000")
         assert status == FAILED and "sleeps" in said, (status, said)
         well(a, "resume")
         check(a)
@@ -505,7 +527,7 @@ def an_interrupt_lets_it_run_on():
         furnish(a)
         for number in signal.SIGINT, signal.SIGTERM:
             with start(a, "pause", sim="delay=cuCheckpointProcessCheckpoint:9000") as helper:
-                time.sleep(0.4)
+                wait_until_it_has(record(a), helper)
                 helper.send_signal(number)
                 assert helper.wait(300) == FAILED
                 said = helper.stderr.read()
@@ -526,7 +548,8 @@ def the_helper_dies_at_every_step():
                     with start(a, command, sim=f"delay={call}:9000{when}") as helper:
                         time.sleep(0.25)
                         helper.kill()
-                    time.sleep(0.05)
+                    while locker(record(a)):  # until what it has started is gone, too
+                        time.sleep(0.01)
                     said = doctor(a)
                     # It runs, and nobody need do anything; or doctor says what to do.
                     assert f"vpool resume {a.process.pid}" in said or (not said or "runs" in said) and a("CHECK", "x") == 0, \
