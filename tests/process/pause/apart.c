@@ -1,5 +1,6 @@
-/* Preloaded: what lies in /dev/shm/vpool-* lies in the folder $TEST_SHM instead. Waking a process holds up all others of
- * the user that have a page, and `vpool doctor` tells of each that sleeps: those of other tests are not to be met. */
+/* Preloaded: what lies in /dev/shm/vpool-* lies in the folder $TEST_SHM instead. Waking a process holds up all others
+ * of the user that have a page, and `vpool doctor` tells of each that sleeps: those of other tests are not to be met.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #undef _FILE_OFFSET_BITS /* with it one of two names is the other */
 #include <dirent.h>
