@@ -100,11 +100,21 @@ static VP_LOCKED bool goes_on(struct vp_pool *pool, size_t size, uint64_t *seria
     return vp_timelines_waiting(&vp_state.timelines, *serial);
 }
 
+/* While another thread ends a context, or gives back what may be its last reference, it is asked for nothing. */
+static VP_LOCKED bool one_ends(const struct vp_timelines *ls) {
+    const struct vp_context *ctx;
+    vp_list_each(ctx, &ls->contexts, link)
+        if (ctx->ending && !ctx->gone && !ctx->lost)
+            return true;
+    return false;
+}
+
 bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_t begin, uint64_t moves) {
     struct vp_timelines *timelines = &vp_state.timelines;
     unsigned looks = 0;
+    bool unasked = false;
     while (vp_clock_ns() - begin < VP_PENDING_WAIT_NS) {
-        bool quarantine = vp_timelines_open(timelines) && vp_clock_ns() - begin < VP_QUARANTINE_WAIT_NS;
+        bool quarantine = vp_timelines_open(timelines) && (unasked || vp_clock_ns() - begin < VP_QUARANTINE_WAIT_NS);
         if (!quarantine && !goes_on(pool, size, &serial))
             return timelines->moves != moves;
         /* What others free meanwhile puts off all that it is united with: some looks come without. */
@@ -115,6 +125,7 @@ bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_
             vp_timelines_cover(timelines);
         if (timelines->moves != moves || pool->mem.moves != timelines->moves)
             return true;
+        unasked = one_ends(timelines);
         if (quarantine)
             serial = timelines->recorded;
     }

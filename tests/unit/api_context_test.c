@@ -102,6 +102,35 @@ Test(api, two_threads_end_a_primary_context_at_once) {
     door_close();
 }
 
+static CUstream busy_stream;
+
+static void *goes_on(void *ctx) {
+    usleep(400000);
+    vp_api_context_destroyed(ctx, false);
+    vp_sim_release(busy_stream);
+    return NULL;
+}
+
+/* Nothing of the context is asked for until its end is known, which may take its thread some time slices. */
+Test(api, what_was_freed_is_had_once_a_release_was_not_the_last) {
+    pthread_t thread;
+    CUdeviceptr again;
+    CUcontext ctx = door_open(SIM);
+    CUdeviceptr freed = door_malloc(48 * MiB);
+    busy_stream = door_stream(CU_STREAM_NON_BLOCKING);
+    vp_sim_hold(busy_stream);
+    cu_ok(cuMemsetD8Async(freed, 1, MiB, busy_stream));
+    cr_assert_eq(vp_api_primary(0, true), ctx);
+    vp_api_context_destroying(ctx);
+    cu_ok(door_free(freed));
+    cr_assert(!pthread_create(&thread, NULL, goes_on, ctx));
+    cu_ok(door_alloc(&again, 40 * MiB));
+    cr_assert(door_served);
+    cr_assert(!pthread_join(thread, NULL));
+    cu_ok(door_free(again));
+    door_close();
+}
+
 /* It was the last one, and the context is another's by the time that the driver is asked. */
 Test(api, a_released_context_is_not_the_one_that_has_begun_since) {
     CUcontext ctx = door_open(SIM), again;
