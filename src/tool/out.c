@@ -240,12 +240,22 @@ int vp_out_open(struct vp_out *out, const char *command, const char *path) {
     return wants_gzip(path) ? vp_out_compress(out) : 0;
 }
 
+/* A write has failed: stdio keeps that it did, and not why. A file that is not kept may take one more. */
+static void find_reason(const struct vp_out *out) {
+    if (out->other)
+        (void)!write(fileno(out->plain ? out->plain : out->file), "", 1);
+    if (!errno)
+        errno = EIO;
+}
+
 int vp_out_close(struct vp_out *out, bool keep) {
     int status = 0;
     if (!out->file)
         return 0;
     errno = 0;
     bool failed = ferror(out->file);
+    if (failed)
+        find_reason(out);
     if (out->plain) {
         failed |= fclose(out->file) != 0;
         failed |= wait_for_gzip(out) < 0;

@@ -121,12 +121,24 @@ def the_names_of_open_files_stay():
                     assert os.fstat(out.fileno()).st_size > 100, words
 
 
+def little():
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+
+
+def why_a_file_is_not_written_is_told_wherever_that_fails():
+    """Nothing is left to be written at its end where its last line was what filled the buffer."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace, name = os.path.join(folder, "t.csv"), os.path.join(folder, "out")
+        for events in range(60, 100):
+            with open(trace, "w") as file:
+                file.write("op,id,size,stream,us\n" + "".join(f"a,{i},1024,0,{i}\n" for i in range(events)))
+            done = vpool("export", "--rmm", "-o", name, trace, stdout=subprocess.DEVNULL, preexec_fn=little)
+            assert done.returncode == 1 and "File too large" in done.stderr and not os.path.exists(name), (events, done)
+
+
 def a_file_is_whole_or_not_there():
-    def little():
-        import resource
-        resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
-        import signal
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     with tempfile.TemporaryDirectory() as folder:
         name = os.path.join(folder, "out")
         for words in writing_commands(folder, name):
@@ -301,6 +313,7 @@ TESTS = [
     a_pipe_stays_a_pipe,
     the_names_of_open_files_stay,
     a_file_is_whole_or_not_there,
+    why_a_file_is_not_written_is_told_wherever_that_fails,
     a_limit_on_files_is_the_programs_own,
     what_comes_by_a_pipe_is_read_as_a_file_is,
     what_is_read_is_not_written_over,
