@@ -113,6 +113,14 @@ SIM_API(0, 2000, cuModuleLoadData, (CUmodule * out, const void *image), (out, im
     return out && image ? take(SIM_MODULE, MODULE_BYTES, (void **)out) : CUDA_ERROR_INVALID_VALUE;
 }
 
+SIM_API(0, 2010, cuModuleLoadDataEx,
+        (CUmodule * out, const void *image, unsigned int count, CUjit_option *options, void **values),
+        (out, image, count, options, values)) {
+    if (!out || !image || (count && (!options || !values)))
+        return CUDA_ERROR_INVALID_VALUE;
+    return take(SIM_MODULE, MODULE_BYTES, (void **)out);
+}
+
 SIM_API(SIM_SURE, 2000, cuModuleUnload, (CUmodule module), (module)) {
     return give(SIM_MODULE, module);
 }
@@ -197,4 +205,16 @@ SIM_STREAM_API(_ptsz, 0, 11060, cuLaunchKernelEx,
                                         config->blockDimY, config->blockDimZ},
                            config->hStream, params)
                   : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* For functions that do nothing: no bit of it is ever read. */
+SIM_API(SIM_SURE, 12000, cuTensorMapEncodeTiled,
+        (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void *at, const cuuint64_t *sizes,
+         const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave,
+         CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2, CUtensorMapFloatOOBfill fill),
+        (map, type, rank, at, sizes, strides, box, steps, interleave, swizzle, l2, fill)) {
+    if (!map || !at || (uintptr_t)at % 16 || !rank || rank > 5 || !sizes || (rank > 1 && !strides) || !box || !steps)
+        return CUDA_ERROR_INVALID_VALUE;
+    memset(map, 0, sizeof(*map));
+    return CUDA_SUCCESS;
 }

@@ -33,6 +33,32 @@ static void run(CUgraphExec exec) {
     OK(cuStreamSynchronize(free_stream));
 }
 
+/* What onnxruntime and MXNet are linked with. */
+Test(sim, code_can_be_loaded_with_options_and_tensors_described, .init = late) {
+    CUjit_option option = CU_JIT_MAX_REGISTERS;
+    void *value = (void *)32;
+    CUmodule module;
+    CUtensorMap map;
+    CUdeviceptr at;
+    const cuuint64_t sizes[] = {64, 64}, strides[] = {256};
+    const cuuint32_t box[] = {8, 8}, steps[] = {1, 1};
+#define DESCRIBE(where, rank)                                                                                          \
+    cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, rank, (void *)(where), sizes, strides, box, steps,   \
+                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, \
+                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+    cr_assert_eq(cuModuleLoadDataEx(&module, "an image", 1, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    OK(cuModuleLoadDataEx(&module, "an image", 1, &option, &value));
+    OK(cuModuleUnload(module));
+    OK(cuModuleLoadDataEx(&module, "an image", 0, NULL, NULL));
+    OK(cuModuleUnload(module));
+    OK(cuMemAlloc(&at, 64 * 256));
+    OK(DESCRIBE(at, 2));
+    cr_assert_eq(DESCRIBE(at + 4, 2), CUDA_ERROR_INVALID_VALUE);
+    cr_assert_eq(DESCRIBE(at, 6), CUDA_ERROR_INVALID_VALUE);
+#undef DESCRIBE
+    OK(cuMemFree(at));
+}
+
 Test(sim, kernels_can_be_nodes, .init = late) {
     CUfunction function = fill_function();
     CUDA_KERNEL_NODE_PARAMS told;
