@@ -113,6 +113,10 @@ SIM_API(0, 2000, cuModuleLoadData, (CUmodule * out, const void *image), (out, im
     return out && image ? take(SIM_MODULE, MODULE_BYTES, (void **)out) : CUDA_ERROR_INVALID_VALUE;
 }
 
+SIM_API(0, 2000, cuModuleLoadFatBinary, (CUmodule * out, const void *image), (out, image)) {
+    return out && image ? take(SIM_MODULE, MODULE_BYTES, (void **)out) : CUDA_ERROR_INVALID_VALUE;
+}
+
 SIM_API(0, 2010, cuModuleLoadDataEx,
         (CUmodule * out, const void *image, unsigned int count, CUjit_option *options, void **values),
         (out, image, count, options, values)) {
@@ -217,4 +221,24 @@ SIM_API(SIM_SURE, 12000, cuTensorMapEncodeTiled,
         return CUDA_ERROR_INVALID_VALUE;
     memset(map, 0, sizeof(*map));
     return CUDA_SUCCESS;
+}
+
+SIM_API(SIM_SURE, 2020, cuFuncGetAttribute, (int *value, CUfunction_attribute which, CUfunction function),
+        (value, which, function)) {
+    if (!value || which < 0 || which >= CU_FUNC_ATTRIBUTE_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value = which == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
+    return module_of(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+SIM_API(SIM_SURE, 9000, cuFuncSetAttribute, (CUfunction function, CUfunction_attribute which, int value),
+        (function, which, value)) {
+    if (which < 0 || which >= CU_FUNC_ATTRIBUTE_MAX || value < 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return module_of(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+SIM_API(SIM_SURE, 3000, cuFuncSetCacheConfig, (CUfunction function, CUfunc_cache config), (function, config)) {
+    (void)config;
+    return module_of(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -33,11 +33,13 @@ static void run(CUgraphExec exec) {
     OK(cuStreamSynchronize(free_stream));
 }
 
-/* What onnxruntime and MXNet are linked with. */
+/* What onnxruntime and MXNet are linked with, and TensorFlow calls. */
 Test(sim, code_can_be_loaded_with_options_and_tensors_described, .init = late) {
     CUjit_option option = CU_JIT_MAX_REGISTERS;
     void *value = (void *)32;
     CUmodule module;
+    CUfunction function;
+    int threads;
     CUtensorMap map;
     CUdeviceptr at;
     const cuuint64_t sizes[] = {64, 64}, strides[] = {256};
@@ -49,8 +51,14 @@ Test(sim, code_can_be_loaded_with_options_and_tensors_described, .init = late) {
     cr_assert_eq(cuModuleLoadDataEx(&module, "an image", 1, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuModuleLoadDataEx(&module, "an image", 1, &option, &value));
     OK(cuModuleUnload(module));
-    OK(cuModuleLoadDataEx(&module, "an image", 0, NULL, NULL));
+    OK(cuModuleLoadFatBinary(&module, "an image"));
+    OK(cuModuleGetFunction(&function, module, "a kernel"));
+    OK(cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function));
+    cr_assert_eq(threads, 1024);
+    OK(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 16));
+    OK(cuFuncSetCacheConfig(function, CU_FUNC_CACHE_PREFER_L1));
     OK(cuModuleUnload(module));
+    cr_assert_eq(cuFuncSetCacheConfig(function, CU_FUNC_CACHE_PREFER_L1), CUDA_ERROR_INVALID_HANDLE);
     OK(cuMemAlloc(&at, 64 * 256));
     OK(DESCRIBE(at, 2));
     cr_assert_eq(DESCRIBE(at + 4, 2), CUDA_ERROR_INVALID_VALUE);
