@@ -451,7 +451,9 @@ static void say_process(const char *pid, bool main, const struct stats *s) {
 static const char *const unused[] = {
     [VP_TOO_SHORT] = "no process used CUDA through libvpool.so, and the program ended too soon for a look into it",
     [VP_MISSING] = "libvpool.so was not seen in the program, and no process used CUDA through it",
-    [VP_THERE] = "libvpool.so was in the program, but no process used CUDA through it to its end"};
+    [VP_THERE] = "libvpool.so was in the program, but no process used CUDA through it to its end",
+    [VP_WITH_DRIVER] = "libvpool.so was in the program, and the driver, but no process used CUDA through it: what is "
+                       "opened with RTLD_DEEPBIND goes past it, as Taichi does"};
 
 static void check_program(char **argv, const char *library) {
     const char *obstacle = vp_launch_obstacle(*argv);

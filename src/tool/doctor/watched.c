@@ -63,17 +63,19 @@ pid_t vp_watched_start(char **argv, const char *library, const char *statistics)
     return never ? -1 : pid;
 }
 
-/* Is one of the libraries mapped in the process? */
-static bool has_library(pid_t pid) {
+/* What is mapped in the process. */
+static enum vp_seen look(pid_t pid) {
     char path[32], line[PATH_MAX + 128];
-    bool found = false;
+    bool library = false, driver = false;
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
     FILE *in = fopen(path, "r");
-    while (in && !found && fgets(line, sizeof line, in))
-        found = strstr(line, "/libvpool.so") || strstr(line, "/libvpool-compare.so");
+    while (in && !(library && driver) && fgets(line, sizeof line, in)) {
+        library |= strstr(line, "/libvpool.so") || strstr(line, "/libvpool-compare.so");
+        driver |= !!strstr(line, "/libcuda.so");
+    }
     if (in)
         fclose(in);
-    return found;
+    return !library ? VP_MISSING : driver ? VP_WITH_DRIVER : VP_THERE;
 }
 
 /* Looks by which the dynamic linker must have mapped the library: 60 ms, on a busy machine, too. */
@@ -86,8 +88,13 @@ int vp_watched_end(pid_t pid, enum vp_seen *seen) {
     *seen = VP_TOO_SHORT;
     program = pid;
     pass_endings_on();
-    while (!waitpid(pid, &status, *seen == VP_THERE ? 0 : WNOHANG)) {
-        *seen = has_library(pid) ? VP_THERE : ++looks > EARLY ? VP_MISSING : VP_TOO_SHORT;
+    while (!waitpid(pid, &status, *seen == VP_WITH_DRIVER ? 0 : WNOHANG)) {
+        const enum vp_seen now = look(pid);
+        /* One that ends has nothing mapped any more. */
+        if (now > VP_MISSING)
+            *seen = now;
+        else if (*seen <= VP_MISSING)
+            *seen = ++looks > EARLY ? VP_MISSING : VP_TOO_SHORT;
         nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
         pause = pause < 100000000 ? pause * 2 : pause;
     }

@@ -4,8 +4,8 @@
 
 #include <sys/types.h>
 
-/* Not looked at long enough to say; without the library; with it. */
-enum vp_seen { VP_TOO_SHORT, VP_MISSING, VP_THERE };
+/* Not looked at long enough to say; without the library; with it; with it and the driver. */
+enum vp_seen { VP_TOO_SHORT, VP_MISSING, VP_THERE, VP_WITH_DRIVER };
 
 /* Starts it; it writes statistics by that pattern. It has the terminal's signals to itself from here on. Its process,
  * or -1 if it could not be started, which is told on stderr. */

@@ -109,6 +109,9 @@ def doctor_tells_what_was_not_served():
     assert status == 1 and has(said["!!"], "no process used CUDA") and not has(said["!!"], "not seen in the program"), said
     status, said = lines_of("--sim", "sleep", "1")
     assert status == 1 and has(said["!!"], "libvpool.so was in the program"), said
+    loads = "import ctypes, time; ctypes.CDLL('libcuda.so.1'); time.sleep(1)"
+    status, said = lines_of("--sim", "--", sys.executable, "-c", loads)
+    assert status == 1 and has(said["!!"], "and the driver, but no process used CUDA through it: .*RTLD_DEEPBIND"), said
     status, said = lines_of("--sim", "--", "/nowhere/program")
     assert status == 1 and has(said["!!"], "^the program could not be started$") and not has(said["--"], "ended with"), said
     assert not has(said["!!"], "through libvpool.so"), said
