@@ -63,7 +63,7 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
     if (limit && (size > limit || mem->stats.held_bytes + mem->coming_bytes > limit - size))
         return -ENOMEM;
-    if (mem->may_grow && !mem->may_grow()) {
+    if (mem->may_grow && !mem->may_grow(mem->device)) {
         mem->held_back++;
         return -ENOMEM;
     }

@@ -222,9 +222,9 @@ struct vp_memory {
     bool per_stream;     /* a chunk serves only the stream that it was created for: regions hold chunks of one stream */
     bool homes;          /* chunks that become wholly free go back to where they were first mapped */
     void (*account)(void *owner, size_t asked,
-                    bool taken); /* a block begins or ends to count for its owner; NULL: nobody wants to know */
-    bool (*may_grow)(void);      /* may more be taken of the device? NULL: always */
-    unsigned held_back;          /* so often it said no */
+                    bool taken);       /* a block begins or ends to count for its owner; NULL: nobody wants to know */
+    bool (*may_grow)(CUdevice device); /* may more be taken of the device? NULL: always */
+    unsigned held_back;                /* so often it said no */
     /* At `addr` a mapping came or went, or became or ceased to be current or at home. NULL: nobody wants to know. */
     void (*remapped)(void *watcher, CUdeviceptr addr);
     void *watcher;

@@ -25,7 +25,7 @@ static VP_LOCKED size_t lack_of(struct vp_pool *pool, size_t size) {
 
 bool vp_borrow_held_back(struct vp_pool *pool, unsigned *seen) {
     const uint64_t begin = vp_clock_ns();
-    for (; !vp_watch.may_grow(); pool->mem.held_back++)
+    for (; !vp_watch.may_grow(pool->mem.device); pool->mem.held_back++)
         vp_wait_pause(vp_clock_ns() - begin);
     /* It may have been so when memory was refused, and be over by now. */
     const bool was = pool->mem.held_back != *seen;

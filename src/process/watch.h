@@ -27,8 +27,8 @@ struct vp_watch {
     uint64_t (*borrow)(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some);
     /* Without the lock: as vp_lend_spare(). */
     uint64_t (*spare)(CUdevice device, const CUuuid *uuid);
-    /* May the pools take more of the devices? No: another process is about to be brought back, and needs it. */
-    bool (*may_grow)(void);
+    /* May the pool take more of the device? No: another process is about to be brought back, and needs it. */
+    bool (*may_grow)(CUdevice device);
     /* Around a fork, with the lock held; and in the child, which has one thread. */
     void (*fork_prepare)(void);
     void (*fork_parent)(void);

@@ -1,36 +1,51 @@
-/* While a process is brought back by `vpool resume`, no other one of the user takes more memory of the devices: the
+/* While a process is brought back by `vpool resume`, no other one of the user takes more memory of its devices: the
  * driver is reported to leave a process stuck for which there is not enough.
  *
  * Whoever brings it back holds the lock of the user's processes and raises a word in the page of each, so that there is
- * nothing to ask as long as there is nothing to wait for. The lock goes with its holder; the word says nothing. */
+ * nothing to ask as long as there is nothing to wait for. The lock goes with its holder; the word says nothing. The
+ * lock's file says which devices it is about: the UUID of each, 16 bytes; all, where it is empty. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/watch.h"
 
 #include "base/clock.h"
+#include "process/ipc.h"
 #include "watch/shared_stats.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 /* 139 GiB are back in 23 s. It is not this program that is to fail. */
 static const uint64_t MOST_NS = 30000000000;
 
-/* Is it? The lock is not kept. */
-static bool is_locked(void) {
+enum lock { IS_FREE, IS_FOR_OTHERS, IS_FOR_THIS };
+
+static bool is_about(int fd, const CUuuid *uuid) {
+    CUuuid listed[VP_SHARED_STATS_DEVICES];
+    const ssize_t bytes = pread(fd, listed, sizeof listed, 0);
+    for (ssize_t i = 0; i < bytes / (ssize_t)sizeof *uuid; i++)
+        if (!memcmp(&listed[i], uuid, sizeof *uuid))
+            return true;
+    return bytes < (ssize_t)sizeof *uuid;
+}
+
+/* The lock is not kept. */
+static enum lock look(const CUuuid *uuid) {
     char name[64];
     const int place_errno = errno;
     vp_shared_stats_lock_name((unsigned)geteuid(), name);
     const int fd = open(name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     const bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    const enum lock found = !locked ? IS_FREE : is_about(fd, uuid) ? IS_FOR_THIS : IS_FOR_OTHERS;
     if (fd >= 0)
         close(fd);
     errno = place_errno;
-    return locked;
+    return found;
 }
 
-bool vp_hold_may_grow(void) {
+bool vp_hold_may_grow(CUdevice device) {
     static uint64_t since; /* under the library's lock: when the holder `by` was first met */
     static uint32_t by;
     struct vp_shared_stats *page = vp_shared_stats_page();
@@ -41,8 +56,10 @@ bool vp_hold_may_grow(void) {
     if (holder != by)
         since = now;
     by = holder;
-    if (now - since < MOST_NS && is_locked())
-        return false;
+    const CUuuid uuid = vp_ipc_uuid(device);
+    const enum lock found = now - since < MOST_NS ? look(&uuid) : IS_FREE;
+    if (found != IS_FREE)
+        return found == IS_FOR_OTHERS;
     /* Unless another has raised it by now. */
     atomic_compare_exchange_strong(&page->ties.hold, &holder, 0);
     return true;

@@ -29,7 +29,7 @@ void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, con
 /* ---- hold.c ---- */
 
 /* False: another process of the user is about to be brought back, and needs the memory; for half a minute at most. */
-bool vp_hold_may_grow(void);
+bool vp_hold_may_grow(CUdevice device);
 
 /* ---- shared_stats.c ---- */
 

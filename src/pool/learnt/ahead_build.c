@@ -180,7 +180,7 @@ static struct vp_context *hold_context(const struct vp_memory *mem) {
 
 /* While a process wakes that sleeps on the device, nobody else takes memory of it. */
 static bool may_grow(const struct vp_memory *mem) {
-    return !mem->may_grow || mem->may_grow();
+    return !mem->may_grow || mem->may_grow(mem->device);
 }
 
 bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {

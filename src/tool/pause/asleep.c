@@ -117,6 +117,8 @@ static struct {
     int fd[USERS]; /* a lock of each user's */
     uid_t uid[USERS];
     int count;
+    unsigned char uuid[VP_SHARED_STATS_DEVICES][16]; /* the devices that it is about; none: all */
+    uint32_t devices;
 } held;
 
 static bool lock_for(uid_t uid, uint64_t until_ns) {
@@ -135,6 +137,10 @@ static bool lock_for(uid_t uid, uint64_t until_ns) {
         }
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
+    /* Before any page sends its process here. What cannot be written is about all. */
+    const size_t bytes = held.devices * sizeof *held.uuid;
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, held.uuid, bytes, 0) != (ssize_t)bytes)
+        (void)!ftruncate(fd, 0);
     held.uid[held.count] = uid;
     held.fd[held.count++] = fd;
     return true;
@@ -168,7 +174,10 @@ static int lower_word(void *context, const struct vp_page *page) {
     return 0;
 }
 
-bool vp_hold_begin(uint64_t until_ns) {
+bool vp_hold_begin(const struct vp_asleep *asleep, uint64_t until_ns) {
+    held.devices = asleep->devices;
+    for (uint32_t i = 0; i < held.devices; i++)
+        memcpy(held.uuid[i], asleep->device[i].uuid, sizeof held.uuid[i]);
     if (!lock_for(geteuid(), until_ns) || vp_pages_each(raise_word, &until_ns) == -ETIME) {
         vp_hold_end();
         return false;

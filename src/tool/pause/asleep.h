@@ -38,8 +38,8 @@ void vp_asleep_each(void (*take)(void *context, uid_t uid, const struct vp_aslee
 /* Does the helper that wrote it still run? */
 bool vp_asleep_is_helped(const struct vp_asleep *asleep);
 
-/* From now on nobody takes more memory of the devices: of the processes under the library, as far as we may tell them
- * so. False: it was not to be had by that moment (CLOCK_MONOTONIC, nanoseconds). Ends with vp_hold_end(), or with us.
- */
-bool vp_hold_begin(uint64_t until_ns);
+/* From now on nobody takes more memory of the devices that it lists, or of any, if it lists none: of the processes
+ * under the library, as far as we may tell them so. False: it was not to be had by that moment (CLOCK_MONOTONIC,
+ * nanoseconds). Ends with vp_hold_end(), or with us. */
+bool vp_hold_begin(const struct vp_asleep *asleep, uint64_t until_ns);
 void vp_hold_end(void);

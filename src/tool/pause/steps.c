@@ -288,7 +288,7 @@ static int bring_back(struct work *w, uint64_t until_ns) {
     const int pid = w->who->pid;
     int status = VP_PAUSE_DONE;
     read_record(w);
-    if (!vp_hold_begin(until_ns))
+    if (!vp_hold_begin(&w->record, until_ns))
         return say(VP_PAUSE_FAILED,
                    "process %d sleeps on: others are being brought back, and it was not its turn in time; or the "
                    "lock is not ours (" VP_SHARED_STATS_FOLDER "/vpool-UID.lock)",
