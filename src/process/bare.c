@@ -155,8 +155,11 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
     uint64_t begin = 0, borrows = 0, serial = 0;
     unsigned held_back = pool->mem.held_back;
     bool relieved = false;
-    for (;;) {
-        int err = vp_bare_make_room(pool, size, timeline_of(pool, stream), relieved);
+    struct vp_timeline *timeline = timeline_of(pool, stream);
+    /* The stream may end in the waits, with its device: then the driver is not to be asked by its handle. */
+    const uint64_t id = timeline ? timeline->id : 0;
+    for (;; timeline = id ? vp_table_get(&vp_state.timelines.by_id, id) : NULL) {
+        int err = vp_bare_make_room(pool, size, timeline, relieved);
         const uint64_t moves = vp_state.timelines.moves;
         publish(pool);
         if (err != -ENOMEM)
