@@ -100,11 +100,11 @@ static VP_LOCKED bool goes_on(struct vp_pool *pool, size_t size, uint64_t *seria
     return vp_timelines_waiting(&vp_state.timelines, *serial);
 }
 
-/* While another thread ends a context, or gives back what may be its last reference, it is asked for nothing. */
+/* Is something held up by a context that another thread ends, or may be ending? That is asked for nothing meanwhile. */
 static VP_LOCKED bool one_ends(const struct vp_timelines *ls) {
-    const struct vp_context *ctx;
-    vp_list_each(ctx, &ls->contexts, link)
-        if (ctx->ending && !ctx->gone && !ctx->lost)
+    const struct vp_timeline *timeline;
+    vp_list_each(timeline, &ls->pending, pending)
+        if (timeline->context->ending && !timeline->context->gone && !timeline->context->lost)
             return true;
     return false;
 }

@@ -131,6 +131,35 @@ Test(api, what_was_freed_is_had_once_a_release_was_not_the_last) {
     door_close();
 }
 
+static void *gives_up(void *ctx) {
+    usleep(1500000);
+    vp_api_context_destroyed(ctx, false);
+    return NULL;
+}
+
+/* What waits for the end of a capture, which may be the thread's own, does not wait longer for that. */
+Test(api, the_end_of_another_context_puts_off_no_answer_in_a_capture) {
+    pthread_t thread;
+    CUdeviceptr again;
+    struct timespec begin, end;
+    CUcontext ctx = door_open("capacity=64M,granularity=64K,lazy=0,devices=2"), other = door_context(1);
+    cu_ok(cuCtxSetCurrent(ctx));
+    CUdeviceptr freed = door_malloc(48 * MiB);
+    CUstream s = door_stream(CU_STREAM_DEFAULT);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_free(freed));
+    vp_api_context_destroying(other);
+    cr_assert(!pthread_create(&thread, NULL, gives_up, other));
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    cr_assert_eq(door_alloc(&again, 40 * MiB), CUDA_ERROR_OUT_OF_MEMORY);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    const double seconds = (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) / 1e9;
+    cr_assert(seconds < 1, "%f s", seconds);
+    cu_ok(door_end_capture(s, NULL));
+    cr_assert(!pthread_join(thread, NULL));
+    door_close();
+}
+
 /* It was the last one, and the context is another's by the time that the driver is asked. */
 Test(api, a_released_context_is_not_the_one_that_has_begun_since) {
     CUcontext ctx = door_open(SIM), again;
