@@ -121,24 +121,36 @@ struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, c
     return fit;
 }
 
-static bool index_has_chunk(const struct vp_memory *mem, const struct vp_index *index) {
+static bool index_has_chunk(const struct vp_memory *mem, const struct vp_index *index, size_t *looks) {
     const struct vp_region *r = index->count ? vp_index_first(index, mem->granularity) : NULL;
-    for (; r; r = vp_index_next(index, r))
+    for (; r && *looks; r = vp_index_next(index, r), --*looks)
         vp_mappings_each(m, mem, r->addr, vp_region_end(r))
             if (m->addr >= r->addr && m->addr + m->chunk->size <= vp_region_end(r))
                 return true;
     return false;
 }
 
+static bool one_is_free(const struct vp_memory *mem) {
+    const struct vp_chunk *chunk;
+    vp_list_each(chunk, &mem->chunks, link) {
+        const struct vp_region *r = vp_region_at(mem, chunk->current->addr);
+        if (r->state == VP_FREE && vp_region_end(r) >= chunk->current->addr + chunk->size)
+            return true;
+    }
+    return false;
+}
+
 bool vp_fit_has_chunk(const struct vp_memory *mem) {
+    /* Where chunks are large there may be many times as many free regions between the blocks in them. */
+    size_t looks = mem->chunk_count;
     const struct vp_index *index;
     for (int z = 0; z < VP_ZONES; z++)
-        if (index_has_chunk(mem, &mem->met[z]) || index_has_chunk(mem, &mem->mixed[z]))
+        if (index_has_chunk(mem, &mem->met[z], &looks) || index_has_chunk(mem, &mem->mixed[z], &looks))
             return true;
     vp_list_each(index, &mem->timeline_indexes, link)
-        if (index_has_chunk(mem, index))
+        if (index_has_chunk(mem, index, &looks))
             return true;
-    return false;
+    return !looks && one_is_free(mem);
 }
 
 static void refresh_index(struct vp_memory *mem, struct vp_index *index) {

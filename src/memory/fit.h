@@ -58,8 +58,8 @@ struct vp_fit vp_fit_pin_less(const struct vp_memory *mem, const struct vp_reque
 bool vp_pin_is_last(const struct vp_memory *mem, const struct vp_region *block);
 /* A fit that the host could wait for (vp_fence_host_waitable); the condition of its first unmet piece in `*fence`. */
 struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, const struct vp_fence **fence);
-/* Is any chunk free from end to end, whatever it waits for? Looks at free regions that are large enough for one alone:
- * beside live blocks there may be any number of small ones. */
+/* Is any chunk free from end to end, whatever it waits for? Looks at free regions that are large enough for one alone,
+ * as beside live blocks there may be any number of small ones; or at the chunks, where these are fewer. */
 bool vp_fit_has_chunk(const struct vp_memory *mem);
 /* Asks the timelines what has completed, and refiles the regions that this changes. True if anything did. */
 bool vp_fit_refresh(struct vp_memory *mem);

@@ -1,5 +1,6 @@
 /* The pool: peers, what its handles can do, and what a device may lack. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
 #include "fixture.h"
 
 #include <errno.h>
@@ -207,5 +208,44 @@ Test(pool, half_of_an_odd_reservation_is_whole_granules) {
     vp_sim_fail("cuMemAddressReserve", 0, CUDA_SUCCESS);
     fx_free(fx_alloc(2 * MiB, 1), 1);
     fx_free(fx_alloc(1000, 1), 1);
+    fx_close();
+}
+
+/* ---- what is idle ---- */
+
+/* The time of a look for chunks that are free, of which there are none, or one. */
+static uint64_t look(bool any) {
+    uint64_t best = UINT64_MAX;
+    for (int i = 0; i < 50; i++) {
+        const uint64_t begin = vp_clock_ns();
+        cr_assert_eq(vp_pool_shrinkable(&fx.pool), any);
+        const uint64_t took = vp_clock_ns() - begin;
+        best = took < best ? took : best;
+    }
+    return best;
+}
+
+/* Each free region between the blocks in them was looked at: 20 us for 4,096 of these in 261 chunks. */
+Test(pool, a_look_for_free_chunks_looks_at_no_more_regions_than_there_are_chunks) {
+    enum { BLOCKS = 8192, LAST = 128 };
+    static CUdeviceptr blocks[BLOCKS];
+    const struct vp_pool_config config = {.handle = 64 * MiB};
+    fx_open_pool("capacity=32G,granularity=2M,lazy=0,backing=ledger", &vp_policy_vpool, &config);
+    fx_free(fx_alloc(BLOCKS * 2 * MiB, 1), 1);
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = fx_alloc(2 * MiB, 1);
+    cr_assert_lt(fx.pool.mem.chunk_count, 300);
+    for (int i = 0; i < BLOCKS - LAST; i += 64)
+        fx_free(blocks[i], 1);
+    const uint64_t few = look(false);
+    for (int i = 0; i < BLOCKS - LAST; i += 2)
+        if (i % 64)
+            fx_free(blocks[i], 1);
+    const uint64_t many = look(false);
+    cr_assert_lt(many, 8 * few + 1000, "%lu and %lu ns", few, many);
+    for (int i = 0; i < BLOCKS; i++)
+        if (i % 2 || i >= BLOCKS - LAST)
+            fx_free(blocks[i], 1);
+    look(true);
     fx_close();
 }
