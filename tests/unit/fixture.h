@@ -7,8 +7,22 @@
 
 #include "../common/doors.h"
 #include "../common/fewer.h"
+#include "base/clock.h"
 #include "compare/compare.h"
 #include "sim.h"
+
+/* How long that takes at least, of fifty times: whatever else the machine does, one of them is left alone. */
+#define LEAST_NS(...)                                                                                                  \
+    ({                                                                                                                 \
+        uint64_t least_ = UINT64_MAX;                                                                                  \
+        for (int try_ = 0; try_ < 50; try_++) {                                                                        \
+            const uint64_t begin_ = vp_clock_ns();                                                                     \
+            __VA_ARGS__;                                                                                               \
+            const uint64_t took_ = vp_clock_ns() - begin_;                                                             \
+            least_ = took_ < least_ ? took_ : least_;                                                                  \
+        }                                                                                                              \
+        least_;                                                                                                        \
+    })
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)

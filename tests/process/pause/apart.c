@@ -42,13 +42,7 @@ VISIBLE int open(const char *path, int flags, ...) {
     return open_moved(path, flags, mode);
 }
 
-VISIBLE int open64(const char *path, int flags, ...) {
-    va_list more;
-    va_start(more, flags);
-    const int mode = mode_of(flags, more);
-    va_end(more);
-    return open_moved(path, flags, mode);
-}
+VISIBLE int open64(const char *path, int flags, ...) __attribute__((alias("open")));
 
 VISIBLE int unlink(const char *path) {
     char room[PATH_MAX];
