@@ -128,7 +128,7 @@ static VP_LOCKED void find_context(struct vp_copy_end *end, struct owner owner) 
     if (owner.pool)
         end->context = handle_on(owner.pool->mem.device);
     else if (owner.import)
-        end->context = owner.import->context;
+        end->context = owner.import->ctx->handle;
     else if (end->ptr)
         ask_driver(end);
     else if (!end->anywhere)

@@ -59,15 +59,11 @@ bool vp_import_maps(CUdeviceptr ptr, size_t size) {
     return import && vp_ranges_meet(ptr, size, import->base, import->bytes);
 }
 
-static bool is_of(const struct vp_import *import, const struct vp_context *ctx) {
-    return import->context == ctx->handle && import->context_id == ctx->id;
-}
-
 /* Each context opens it for itself, as in CUDA: what it has ends with it alone. */
 static struct vp_import *find(const struct vp_ipc_handle *handle, const struct vp_context *ctx) {
     struct vp_import *import;
     vp_list_each(import, &vp_state.imports, link)
-        if (!memcmp(&import->key, &handle->key, sizeof import->key) && is_of(import, ctx))
+        if (!memcmp(&import->key, &handle->key, sizeof import->key) && import->ctx == ctx)
             return import;
     return NULL;
 }
@@ -92,7 +88,9 @@ static CUresult grant(struct vp_import *import, uint64_t devices) {
 }
 
 static void unmap(const struct vp_import *import, size_t mapped) {
-    if (mapped && vp_state.drv.cuMemUnmap(import->base, mapped))
+    CUresult res = mapped ? vp_state.drv.cuMemUnmap(import->base, mapped) : CUDA_SUCCESS;
+    /* At a process's end CUDA may be gone before what asks whether a context lives. */
+    if (res && res != CUDA_ERROR_DEINITIALIZED)
         vp_log(VP_LOG_WARN, "memory of another process stays mapped: the driver refuses to unmap it");
     else if (import->base)
         vp_state.drv.cuMemAddressFree(import->base, import->bytes);
@@ -224,7 +222,7 @@ static VP_LOCKED CUresult take_away(struct vp_import *import) {
         return CUDA_SUCCESS;
     /* Nobody else sees it from here on. */
     vp_list_remove(&import->link);
-    CUresult res = vp_wait_for_devices(vp_devices_touching(import->access), import->device, &over);
+    CUresult res = vp_wait_for_devices(vp_devices_touching(import->access), import->ctx->device, &over);
     res = res || over ? res : LATER;
     if (res) {
         vp_list_append(&vp_state.imports, &import->link);
@@ -252,7 +250,7 @@ static VP_LOCKED void take_away_all(void) {
 
 /* Maps memory that is not open yet. `import` has its context and device. */
 static CUresult open_new(const struct vp_ipc_handle *handle, struct vp_import *import) {
-    const uint64_t here = UINT64_C(1) << import->device;
+    const uint64_t here = UINT64_C(1) << import->ctx->device;
     CUresult res = fetch(handle, import);
     if (res)
         return res;
@@ -288,8 +286,7 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
         vp_leave();
         return res;
     }
-    *import = (struct vp_import){
-        .key = handle->key, .references = 1, .context = ctx->handle, .context_id = ctx->id, .device = ctx->device};
+    *import = (struct vp_import){.key = handle->key, .references = 1, .ctx = ctx};
     ctx->pins++;
     vp_step_out();
     res = open_new(handle, import);
@@ -303,7 +300,7 @@ static CUresult open_alone(CUdeviceptr *out, const struct vp_ipc_handle *handle)
     if (res) {
         vp_slab_free(&import_slab, import);
     } else {
-        grant(import, vp_peers_of(import->device)); /* as they are by now */
+        grant(import, vp_peers_of(ctx->device)); /* as they are by now */
         import->number = ++opened;
         vp_list_append(&vp_state.imports, &import->link);
         RB_INSERT(vp_imports, &by_end, import);
@@ -359,7 +356,7 @@ CUresult vp_api_ipc_close(CUdeviceptr ptr) {
 void vp_imports_drop_context(const struct vp_context *ctx) {
     struct vp_import *import, *next;
     vp_list_each_safe(import, next, &vp_state.imports, link)
-        if (is_of(import, ctx)) {
+        if (import->ctx == ctx) {
             vp_list_remove(&import->link);
             RB_REMOVE(vp_imports, &by_end, import);
             unmap(import, import->bytes);
@@ -370,7 +367,7 @@ void vp_imports_drop_context(const struct vp_context *ctx) {
 void vp_imports_set_peers(CUdevice device, uint64_t peers) {
     struct vp_import *import;
     vp_list_each(import, &vp_state.imports, link)
-        if (import->device == device) {
+        if (import->ctx->device == device) {
             grant(import, peers);
             set_access(import, import->access & ~import->always & ~peers, CU_MEM_ACCESS_FLAGS_PROT_NONE);
         }

@@ -46,15 +46,13 @@ struct vp_import {
     __typeof__(((struct vp_ipc_handle *)0)->key) key;
     CUdeviceptr base, ptr; /* the mapping; the allocation in it */
     size_t bytes, asked;
-    unsigned references; /* 0: closed while a stream captured, and still mapped */
-    uint64_t number;     /* in order of opening */
-    CUcontext context;   /* in which it was opened, and with which it ends */
-    uint64_t context_id; /* another context may have its handle */
-    CUdevice device;     /* of that context */
-    uint64_t access;     /* devices that may touch it, one bit each */
-    uint64_t always;     /* those of them that may whatever becomes of peers */
-    uint64_t refused;    /* those that it cannot be opened to for copies */
-    struct vp_list link; /* vp_state.imports */
+    unsigned references;    /* 0: closed while a stream captured, and still mapped */
+    uint64_t number;        /* in order of opening */
+    struct vp_context *ctx; /* in which it was opened, and with which it ends */
+    uint64_t access;        /* devices that may touch it, one bit each */
+    uint64_t always;        /* those of them that may whatever becomes of peers */
+    uint64_t refused;       /* those that it cannot be opened to for copies */
+    struct vp_list link;    /* vp_state.imports */
     RB_ENTRY(vp_import) by_end;
 };
 

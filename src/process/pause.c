@@ -65,7 +65,7 @@ static VP_LOCKED const char *refusal(const struct vp_pool *pool) {
     if (pool->mem.exported)
         return "memory was exported to another process (cudaIpcGetMemHandle)";
     vp_list_each(import, &vp_state.imports, link)
-        if (import->device == pool->mem.device)
+        if (import->ctx->device == pool->mem.device)
             return "memory of another process is open here (cudaIpcOpenMemHandle)";
     if (vp_state.registered >> pool->mem.device & 1)
         return "memory was registered with a network or another library, or shown to it as a file";

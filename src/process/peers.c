@@ -24,11 +24,14 @@ static struct vp_peer *find(const struct vp_context *from, const struct vp_conte
     return NULL;
 }
 
+bool vp_peers_reach(const struct vp_context *ctx, const struct vp_context *owner) {
+    return ctx->device == owner->device || find(ctx, owner);
+}
+
 bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block) {
     const struct vp_mempool *mp = block->owner;
-    if (ctx->device == pool->mem.device)
-        return true;
-    return block->sync ? find(ctx, block->context) != NULL : mp && mp->access >> ctx->device & 1;
+    return ctx->device == pool->mem.device ||
+           (block->sync ? vp_peers_reach(ctx, block->context) : mp && mp->access >> ctx->device & 1);
 }
 
 static void remove_peer(struct vp_peer *peer) {

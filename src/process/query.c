@@ -108,9 +108,10 @@ CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size, bool ordered) {
 }
 
 /* Is it another device's, to which the program has given the current context no access? It may be open for copies. */
-static VP_LOCKED bool out_of_sight(const struct vp_pool *pool, const struct vp_region *r) {
+static VP_LOCKED bool out_of_sight(const struct vp_pool *pool, const struct vp_region *r,
+                                   const struct vp_import *import) {
     const struct vp_context *ctx = vp_context_current(&vp_state.timelines);
-    return ctx && !vp_peers_may(ctx, pool, r);
+    return ctx && !(import ? vp_peers_reach(ctx, import->ctx) : vp_peers_may(ctx, pool, r));
 }
 
 CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) {
@@ -120,7 +121,7 @@ CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) 
     const struct vp_region *r = block_at(ptr, &pool);
     const struct vp_import *import = r ? NULL : vp_import_at(ptr);
     /* It is an error without a context, or in one that has ended, which the driver is left to name. */
-    bool ours = (r || import) && !vp_context_known(&vp_state.drv, NULL), hidden = ours && r && out_of_sight(pool, r);
+    bool ours = (r || import) && !vp_context_known(&vp_state.drv, NULL), hidden = ours && out_of_sight(pool, r, import);
     if (ours && base && !hidden)
         *base = r ? r->addr : import->ptr;
     if (ours && size)
@@ -212,13 +213,13 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
     const bool unknown = r && (r->spilled || vp_memory_sleeps(&pool->mem, ptr) ||
                                (r->bare && vp_region_at(&pool->mem, ptr)->state != VP_BACKED));
     CUresult res = unknown ? unknown_attribute(data, attribute, ptr, pool, r) : VP_NOT_OURS;
-    if (r && attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && out_of_sight(pool, r)) {
+    if ((r || import) && attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && out_of_sight(pool, r, import)) {
         *(CUdeviceptr *)data = 0;
         res = CUDA_ERROR_INVALID_VALUE;
     }
     /* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
     if (import &&
-        described(data, attribute, import->ptr, import->asked, IMPORT_ID_BASE + import->number, import->context))
+        described(data, attribute, import->ptr, import->asked, IMPORT_ID_BASE + import->number, import->ctx->handle))
         res = CUDA_SUCCESS;
     else if (r && res == VP_NOT_OURS && block_attribute(data, attribute, pool, r))
         res = CUDA_SUCCESS;

@@ -306,7 +306,8 @@ void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) VP_LOCKED __attr
  * has ended, and what was between it and others. */
 int vp_peers_update(CUdevice dev) VP_LOCKED;
 void vp_peers_forget(const struct vp_context *ctx) VP_LOCKED;
-/* Did the program give work of `ctx` access to the memory that `block` is? */
+/* Did the program give work of `ctx` access to the memory of `owner`, to the memory that `block` is? */
+bool vp_peers_reach(const struct vp_context *ctx, const struct vp_context *owner) VP_LOCKED;
 bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, const struct vp_region *block) VP_LOCKED;
 
 /* copies.c. A context was seen for the first time: from that of a second device on, copies matter. So they do while

@@ -505,8 +505,9 @@ static void ends_with_its_context(void) {
 /* What another context has opened, too, stays, and is another mapping. */
 static void each_context_opens_for_itself(void) {
     struct remote remote = start();
-    CUdeviceptr first, again, second, closed;
-    CUcontext other;
+    CUdeviceptr first, again, second, closed, base;
+    CUcontext owner, other;
+    size_t size;
 
     begin();
     CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
@@ -514,10 +515,17 @@ static void each_context_opens_for_itself(void) {
     CUipcMemHandle handle = TELL(&remote, GET, .ptr = theirs).handle;
     CHECK_OK(cuIpcOpenMemHandle(&first, handle, FLAG));
     CHECK_OK(cuIpcOpenMemHandle(&again, handle, FLAG));
+    CHECK_OK(cuCtxGetCurrent(&owner));
     CHECK_OK(cuDevicePrimaryCtxRetain(&other, 1));
     CHECK_OK(cuCtxSetCurrent(other));
     CHECK_OK(cuIpcOpenMemHandle(&second, handle, FLAG));
     CHECK(again == first && second != first);
+    /* An H200 knows only what the current context may reach. */
+    CHECK(cuMemGetAddressRange(&base, &size, first + 5) == CUDA_ERROR_NOT_FOUND && !size);
+    CHECK_OK(cuCtxEnablePeerAccess(owner, 0));
+    CHECK_OK(cuMemGetAddressRange(&base, &size, first + 5));
+    CHECK(base == first && size == 2 * MIB);
+    CHECK_OK(cuCtxDisablePeerAccess(owner));
     CHECK_OK(cuIpcOpenMemHandle(&closed, handle, FLAG));
     CHECK_OK(cuIpcCloseMemHandle(closed));
     CHECK(closed == second && read_value(first, 2 * MIB) == 7);
@@ -528,8 +536,21 @@ static void each_context_opens_for_itself(void) {
     end(&remote);
 }
 
-/* A capture in any mode lives on, and what was closed beside it goes with the next close. */
-/* As an H200's driver does, in captures of each mode. */
+/* At a process's end, CUDA may be gone before what asks whether a context lives. */
+static void outlives_cuda_with_what_is_open(void) {
+    void (*fail)(const char *, long, CUresult) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_fail");
+    struct remote remote = start();
+    CUdeviceptr opened;
+
+    begin();
+    CUdeviceptr theirs = TELL(&remote, ALLOC, .size = 2 * MIB).ptr;
+    CHECK_OK(cuIpcOpenMemHandle(&opened, TELL(&remote, GET, .ptr = theirs).handle, FLAG));
+    fail("cuMemUnmap", 1, CUDA_ERROR_DEINITIALIZED);
+    CHECK_OK(cuDevicePrimaryCtxReset(0));
+    end(&remote);
+}
+
+/* A capture in any mode lives on, and what was closed beside it goes with the next close: as an H200's driver does. */
 static void a_close_leaves_captures_alone(void) {
     struct remote remote = start();
     CUstream stream;
@@ -573,6 +594,6 @@ GUEST_MAIN(GUEST(peer), GUEST(a_fork_does_not_wait_for_an_opening), GUEST(ticks_
            GUEST(opens_while_it_is_freed), GUEST(opens_each_others), GUEST(closes_after_the_work_on_it),
            GUEST(ends_with_its_context), GUEST(each_context_opens_for_itself), GUEST(follows_peers_while_it_opens),
            GUEST(captures_may_begin_while_it_is_closed), GUEST(a_close_waits_for_graphs),
-           GUEST(a_close_leaves_captures_alone), GUEST(closes_nothing_of_the_programs),
-           GUEST(leaves_nobody_who_is_answered_to_children), GUEST(rests_while_nobody_may_be_accepted),
-           GUEST(finds_its_way_among_many))
+           GUEST(a_close_leaves_captures_alone), GUEST(outlives_cuda_with_what_is_open),
+           GUEST(closes_nothing_of_the_programs), GUEST(leaves_nobody_who_is_answered_to_children),
+           GUEST(rests_while_nobody_may_be_accepted), GUEST(finds_its_way_among_many))
