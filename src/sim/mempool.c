@@ -36,6 +36,12 @@ static struct sim_pool *pool_of(CUmemoryPool handle) {
     return handle ? sim_handle_get(SIM_POOL, handle) : NULL;
 }
 
+/* What is asked and set of an imported one but who may access it is an error (H200). */
+static struct sim_pool *own_pool(CUmemoryPool handle) {
+    struct sim_pool *pool = pool_of(handle);
+    return pool && !pool->imported ? pool : NULL;
+}
+
 /* A cached block is in no range tree and under no owner: sim_block_destroy undoes both, so it gets them back
  * first. */
 static void cache_drop(struct sim_pool *pool, struct sim_block *block) {
@@ -245,8 +251,8 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocAsync, (CUdeviceptr * out, size_t byte
 
 SIM_STREAM_API(_ptsz, 0, 11020, cuMemAllocFromPoolAsync,
                (CUdeviceptr * out, size_t bytes, CUmemoryPool handle, CUstream stream), (out, bytes, handle, stream)) {
-    struct sim_pool *pool = pool_of(handle);
-    return pool && !pool->imported ? allocate(out, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
+    struct sim_pool *pool = own_pool(handle);
+    return pool ? allocate(out, bytes, pool, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle), (at, handle)) {
@@ -310,11 +316,11 @@ SIM_API(SIM_SURE, 11020, cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice devi
 }
 
 SIM_API(SIM_SURE, 11020, cuDeviceSetMemPool, (CUdevice device, CUmemoryPool handle), (device, handle)) {
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (!sim_device_ok(device) || !pool || pool->device != device || pool->imported)
+    if (!sim_device_ok(device) || !pool || pool->device != device)
         return CUDA_ERROR_INVALID_VALUE;
     sim.devices[device].pool = pool;
     return CUDA_SUCCESS;
@@ -354,7 +360,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle)) {
 }
 
 SIM_API(SIM_SURE, 11020, cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (handle, keep)) {
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
@@ -386,7 +392,7 @@ static void *attribute_at(struct sim_pool *pool, CUmemPool_attribute attribute, 
 SIM_API(SIM_SURE, 11020, cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_attribute which, void *value),
         (handle, which, value)) {
     size_t size = 0;
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     void *field = pool ? attribute_at(pool, which, &size) : NULL;
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
@@ -400,7 +406,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolGetAttribute, (CUmemoryPool handle, CUmemPool_
 SIM_API(SIM_SURE, 11020, cuMemPoolSetAttribute, (CUmemoryPool handle, CUmemPool_attribute which, void *value),
         (handle, which, value)) {
     size_t size = 0;
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     void *field = pool ? attribute_at(pool, which, &size) : NULL;
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
@@ -478,11 +484,11 @@ SIM_API(SIM_SURE, 13000, cuMemGetMemPool, (CUmemoryPool * pool, CUmemLocation *l
 
 SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool handle),
         (location, type, handle)) {
-    struct sim_pool *pool = pool_of(handle);
+    struct sim_pool *pool = own_pool(handle);
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (!pool || !pool_place(location, type) || pool->device != location->id || pool->imported)
+    if (!pool || !pool_place(location, type) || pool->device != location->id)
         return CUDA_ERROR_INVALID_VALUE;
     sim.devices[location->id].pool = pool;
     return CUDA_SUCCESS;

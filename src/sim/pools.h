@@ -9,6 +9,7 @@ struct sim_pool {
     int device;
     bool is_default, destroyed;
     bool exportable, decompresses;
+    bool exported; /* it has been: before, none of its pointers can be */
     bool imported; /* another process's, or of this one's own by way of a descriptor: it hands nothing out */
     int memfd;     /* the bytes of an exportable or imported one; 0: there is none yet */
     off_t next;    /* where its next block's begin */

@@ -70,6 +70,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolExportToShareableHandle,
     int fd = make_file(pool) ? fcntl(pool->memfd, F_DUPFD, 0) : -1;
     if (fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
+    pool->exported = true;
     *(int *)out = fd;
     return CUDA_SUCCESS;
 }
@@ -99,7 +100,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolExportPointer, (CUmemPoolPtrExportData * out, 
     const struct sim_block *block = sim_block_find((uintptr_t)at);
     struct stat file;
     if (!out || !block || block->kind != SIM_BLOCK_POOL || block->range.start != at || block->freeing ||
-        !block->pool->exportable || fstat(block->pool->memfd, &file))
+        !block->pool->exported || fstat(block->pool->memfd, &file))
         return CUDA_ERROR_INVALID_VALUE;
     struct pointer pointer = {file.st_dev, file.st_ino, block->offset, block->range.end - block->range.start,
                               block->id};

@@ -515,6 +515,7 @@ static const struct section {
     {"native", native},
     {"attributes", attributes},
     {"pools", pools},
+    {"shared", shared},
     {"contexts", contexts},
     {"captures", captures},
     {"primary", primary},

@@ -18,6 +18,7 @@ CUmemAllocationProp prop_of(void);
 
 void vmm(void);
 void captures(void);
+void shared(void);
 
 void many_entered(void);
 void ended_here(void);
