@@ -80,12 +80,15 @@ CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
     return freed ? NOWHERE : ptr;
 }
 
-/* Who asks for a block rounds it to pages, the GPU's at most: so much of what is nobody's may lie beside it. */
+/* Who asks for a block rounds it to pages, or asks for what is mapped there (xNVMe): so much of what is nobody's may
+ * lie beside it. */
 CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size) {
-    const size_t beside = size < 64 << 10 ? size : 64 << 10;
     struct vp_pool *pool;
+    size_t beside = 0;
     if (!vp_enter())
         return ptr;
+    vp_pools_each(one) beside = vp_greater(beside, one->mem.granularity);
+    beside = vp_lesser(beside, size);
     size_t seen = in_a_pool(ptr, size) ? 0 : size, nobodys = 0;
     while (seen < size && nobodys < beside) {
         const struct vp_region *r = vp_state_find_inside(ptr + seen, &pool);
@@ -130,14 +133,15 @@ CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) 
     return hidden ? CUDA_ERROR_NOT_FOUND : ours ? CUDA_SUCCESS : VP_NOT_OURS;
 }
 
-/* Where it lies and whose it is: to the driver, it is of a chunk and a reservation. */
-static bool described(void *data, CUpointer_attribute attribute, CUdeviceptr base, size_t size, uint64_t id,
-                      CUcontext context) {
+/* Where it lies and whose it is: to the driver, it is of a chunk and a reservation. Mapped are whole granules, as they
+ * can be shown to others. */
+static bool described(void *data, CUpointer_attribute attribute, CUdeviceptr base, size_t size, CUdeviceptr mapped,
+                      CUdeviceptr mapped_end, uint64_t id, CUcontext context) {
     switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = base; return true;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = size; return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = base; return true;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = size; return true;
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = mapped; return true;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = mapped_end - mapped; return true;
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
     case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)data = id; return true;
     case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)data = context; return true;
@@ -184,6 +188,7 @@ static VP_LOCKED CUresult unknown_attribute(void *data, CUpointer_attribute attr
 static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute, struct vp_pool *pool,
                                       const struct vp_region *r) {
     const struct vp_mempool *mp = r->owner;
+    const size_t granule = pool->mem.granularity;
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: *(CUmemoryPool *)data = mp ? mp->handle : NULL; return true;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: *(int *)data = vp_ipc_check(pool, r) == 0; return true;
@@ -198,7 +203,8 @@ static VP_LOCKED bool block_attribute(void *data, CUpointer_attribute attribute,
             *(int *)data = r->sync;
         return !r->sync || pool->mem.no_rdma;
     default:
-        return described(data, attribute, r->addr, r->asked, BUFFER_ID_BASE + r->serial,
+        return described(data, attribute, r->addr, r->asked, r->addr & -granule,
+                         vp_align_up(r->addr + r->asked, granule), BUFFER_ID_BASE + r->serial,
                          r->sync ? r->context->handle : NULL);
     }
 }
@@ -218,8 +224,8 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
         res = CUDA_ERROR_INVALID_VALUE;
     }
     /* Memory of another process answers as if cuIpcOpenMemHandle had been CUDA's. */
-    if (import &&
-        described(data, attribute, import->ptr, import->asked, IMPORT_ID_BASE + import->number, import->ctx->handle))
+    if (import && described(data, attribute, import->ptr, import->asked, import->base, import->base + import->bytes,
+                            IMPORT_ID_BASE + import->number, import->ctx->handle))
         res = CUDA_SUCCESS;
     else if (r && res == VP_NOT_OURS && block_attribute(data, attribute, pool, r))
         res = CUDA_SUCCESS;

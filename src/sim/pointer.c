@@ -25,6 +25,15 @@ static bool is_host(const struct place *place) {
     return place->block ? place->block->kind >= SIM_BLOCK_HOST : place->mapping && place->mapping->handle->host;
 }
 
+/* CUDA maps whole pages, 2 MiB for cuMemAlloc, and a pool 32 MiB at a time (H200). */
+static size_t mapped_size(const struct sim_block *block) {
+    const size_t size = block->range.end - block->range.start;
+    const size_t unit = block->kind == SIM_BLOCK_POOL     ? 32u << 20
+                        : block->kind == SIM_BLOCK_DEVICE ? sim.options.granularity
+                                                          : 1;
+    return (size + unit - 1) / unit * unit;
+}
+
 /* Where its memory begins and how far it reaches. */
 static CUresult extent_attribute(void *data, CUpointer_attribute which, const struct place *place) {
     const struct sim_block *block = place->block;
@@ -36,10 +45,7 @@ static CUresult extent_attribute(void *data, CUpointer_attribute which, const st
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)data = whole->start; break;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)data = whole->end - whole->start; break;
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: *(CUdeviceptr *)data = mapped->start; break;
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        /* A pool maps 32 MiB at a time. */
-        *(size_t *)data = block && block->kind == SIM_BLOCK_POOL && size < 32u << 20 ? 32u << 20 : size;
-        break;
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = block ? mapped_size(block) : size; break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         memset(data, 0, 8);
         /* What is mapped has none, by what GDRCopy's tests say. */
@@ -255,7 +261,7 @@ SIM_API(SIM_SURE, 11070, cuMemGetHandleForAddressRange,
         const struct place place = place_of(start);
         if (is_host(&place) || (!place.mapping && !place.block))
             return CUDA_ERROR_INVALID_VALUE;
-        start = place.mapping ? place.mapping->range.end : place.block->range.end;
+        start = place.mapping ? place.mapping->range.end : place.block->range.start + mapped_size(place.block);
     }
     int fd = memfd_create("vpool-sim-dmabuf", MFD_CLOEXEC);
     if (fd < 0)

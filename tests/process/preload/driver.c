@@ -399,6 +399,23 @@ static void freed_memory_is_not_shown(void) {
     SHOW(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, small));
 }
 
+/* xNVMe shows what is mapped where a block is, not the block. */
+static void what_is_mapped_can_be_shown(void) {
+    static const size_t sizes[] = {1000, 1000, 100000, 3 * MIB, 3 * MIB + 5, 1000, 40 * MIB};
+    CUdeviceptr ptr, base = 0;
+
+    start();
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t size = 0;
+        CHECK_OK(cuMemAlloc(&ptr, sizes[i]));
+        CHECK_OK(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, ptr));
+        CHECK_OK(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, ptr));
+        SHOW(base <= ptr && ptr + sizes[i] <= base + size);
+        SHOW(size);
+        SHOW(shown(base, size));
+    }
+}
+
 /* Memory of the host, and no context: there is no device to ask after (HAMi-core #169, #187, #333). */
 static void host_memory_without_a_context(void) {
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -594,7 +611,8 @@ GUEST_MAIN(GUEST(serves_the_linkers_route), GUEST(frees_what_the_other_call_allo
            GUEST(answers_errors_as_cuda_does), GUEST(gives_way_to_the_programs_own_handles),
            GUEST(captures_are_left_to_cuda), GUEST(imports_physical_memory), GUEST(others_memory),
            GUEST(no_call_reaches_the_pools_mappings), GUEST(pooled_memory_is_not_the_hosts),
-           GUEST(freed_memory_is_not_shown), GUEST(host_memory_without_a_context), GUEST(others_failures_are_retried),
-           GUEST(others_maps_are_retried), GUEST(others_failures_wait_for_work_that_ends),
-           GUEST(others_failures_wait_for_nothing_in_vain), GUEST(survives_a_reset), GUEST(fork_before_cuda_is_used),
-           GUEST(fork_after_cuda_was_used), GUEST(fork_while_threads_allocate), GUEST(cuda_calls_at_exit))
+           GUEST(freed_memory_is_not_shown), GUEST(what_is_mapped_can_be_shown), GUEST(host_memory_without_a_context),
+           GUEST(others_failures_are_retried), GUEST(others_maps_are_retried),
+           GUEST(others_failures_wait_for_work_that_ends), GUEST(others_failures_wait_for_nothing_in_vain),
+           GUEST(survives_a_reset), GUEST(fork_before_cuda_is_used), GUEST(fork_after_cuda_was_used),
+           GUEST(fork_while_threads_allocate), GUEST(cuda_calls_at_exit))
