@@ -60,6 +60,9 @@
     X(cuDeviceSetMemPool, cuDeviceSetMemPool, THEN, vp_api_pool_set_current(a, b), CUdevice, CUmemoryPool) \
     X(cuMemSetMemPool, cuMemSetMemPool, THEN, set_current(a, b, c), CUmemLocation *, CUmemAllocationType, \
       CUmemoryPool) \
+    X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, THEN, of_type(c), CUmemoryPool *, CUmemLocation *, \
+      CUmemAllocationType) \
+    X(cuMemGetMemPool, cuMemGetMemPool, THEN, of_type(c), CUmemoryPool *, CUmemLocation *, CUmemAllocationType) \
     X(cuMemPoolCreate, cuMemPoolCreate, TRIED_THEN, pool_created(*a, b), CUmemoryPool *, const CUmemPoolProps *) \
     X(cuMemPoolDestroy, cuMemPoolDestroy, BRACKETED, vp_api_pool_destroying(a), \
       vp_api_pool_destroyed(a, res == CUDA_SUCCESS), CUmemoryPool) \

@@ -8,7 +8,14 @@ static void set_current(const CUmemLocation *location, CUmemAllocationType type,
         vp_api_pool_set_current(location->id, pool);
 }
 
+/* What a pool hands out is told of by no call of its own. */
+static void of_type(CUmemAllocationType type) {
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
+        vp_api_tied(VP_TIE_MANAGED);
+}
+
 static void pool_created(CUmemoryPool pool, const CUmemPoolProps *props) {
+    of_type(props->allocType);
     if (!vp_api_pool_created(pool, props))
         vp_api_passed(VP_PASSED_cuMemPoolCreate);
 }

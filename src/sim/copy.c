@@ -207,7 +207,8 @@ static bool out_of_reach(const struct area *area, size_t bytes, const struct sim
     if (mapping && !now)
         return area->at + bytes > mapping->range.end;
     return now && (mapping ? sim_access_fault(area->at, bytes, now, false, true, SIM_AT_CALL) != NULL
-                           : block && block->kind == SIM_BLOCK_POOL && !(block->pool->access & 1u << now->device));
+                           : block && block->kind == SIM_BLOCK_POOL && !sim_pool_is_hosts(block->pool) &&
+                                 !(block->pool->access & 1u << now->device));
 }
 
 static CUresult copy(struct area dst, struct area src, size_t width, size_t height, CUstream handle, enum wait wait) {

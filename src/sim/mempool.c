@@ -13,6 +13,7 @@ struct sim_pool *sim_pool_new(int device, bool is_default) {
         abort();
     pool->device = device;
     pool->is_default = is_default;
+    pool->located = CU_MEM_LOCATION_TYPE_DEVICE;
     pool->access = 1u << device;
     for (int i = 0; i < 3; i++)
         pool->reuse[i] = 1;
@@ -20,16 +21,16 @@ struct sim_pool *sim_pool_new(int device, bool is_default) {
     return pool;
 }
 
-static struct sim_pool *default_pool(int device) {
+struct sim_pool *sim_pool_default(int device) {
     struct sim_device *dev = &sim.devices[device];
     if (!dev->default_pool)
         dev->default_pool = sim_pool_new(device, true);
     return dev->default_pool;
 }
 
-static struct sim_pool *current_pool(int device) {
+struct sim_pool *sim_pool_current(int device) {
     struct sim_device *dev = &sim.devices[device];
-    return dev->pool ? dev->pool : default_pool(device);
+    return dev->pool ? dev->pool : sim_pool_default(device);
 }
 
 static struct sim_pool *pool_of(CUmemoryPool handle) {
@@ -79,7 +80,7 @@ void sim_pool_return(struct sim_block *block, const struct sim_stream *by) {
     block->on_list = true;
     pool->live--;
     pool->used -= block->range.end - block->range.start;
-    if (pool->imported)
+    if (pool->imported || pool->located != CU_MEM_LOCATION_TYPE_DEVICE)
         cache_drop(pool, block);
     pool_free_if_over(pool);
 }
@@ -149,6 +150,7 @@ void sim_pools_reset(void) {
     }
     sim_handle_each(SIM_POOL, pool_forget, NULL)
         ;
+    sim_places_reset();
 }
 
 /* ---- allocation and free ---- */
@@ -179,7 +181,8 @@ static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim
         return CUDA_SUCCESS;
     if (pool->most && pool->reserved + sim_block_phys(bytes) > pool->most)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = sim_block_new(SIM_BLOCK_POOL, NULL, pool->device, bytes, out);
+    const enum sim_block_kind kind = pool->located == CU_MEM_LOCATION_TYPE_DEVICE ? SIM_BLOCK_POOL : SIM_BLOCK_HOST;
+    CUresult result = sim_block_new(kind, NULL, pool->device, bytes, out);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && sim_block_phys(bytes) <= sim.options.capacity) {
         /* The real pool waits for pending frees before it gives up. */
         if (sim_op_wait_put(sim_barrier_device(pool->device)) == CUDA_SUCCESS) {
@@ -188,6 +191,7 @@ static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim
         }
     }
     if (result == CUDA_SUCCESS && !(*out)->pool) {
+        (*out)->kind = SIM_BLOCK_POOL;
         (*out)->pool = pool;
         sim_shared_pool_back(*out);
         pool->reserved += (*out)->phys;
@@ -223,7 +227,7 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, struct sim_pool *pool, 
         }
     } else {
         if (!pool)
-            pool = current_pool(stream->context->device);
+            pool = sim_pool_current(stream->context->device);
         sim_cost(290);
         result = pool_block(pool, bytes, stream, &block);
         if (result == CUDA_SUCCESS) {
@@ -302,7 +306,7 @@ SIM_API(SIM_SURE, 11020, cuDeviceGetDefaultMemPool, (CUmemoryPool * pool, CUdevi
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    *pool = default_pool(device)->handle;
+    *pool = sim_pool_default(device)->handle;
     return CUDA_SUCCESS;
 }
 
@@ -311,7 +315,7 @@ SIM_API(SIM_SURE, 11020, cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice devi
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_VALUE;
-    *pool = current_pool(device)->handle;
+    *pool = sim_pool_current(device)->handle;
     return CUDA_SUCCESS;
 }
 
@@ -320,7 +324,7 @@ SIM_API(SIM_SURE, 11020, cuDeviceSetMemPool, (CUdevice device, CUmemoryPool hand
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (!sim_device_ok(device) || !pool || pool->device != device)
+    if (!sim_device_ok(device) || !pool || pool->device != device || pool->managed || sim_pool_is_hosts(pool))
         return CUDA_ERROR_INVALID_VALUE;
     sim.devices[device].pool = pool;
     return CUDA_SUCCESS;
@@ -330,13 +334,11 @@ SIM_API(0, 11020, cuMemPoolCreate, (CUmemoryPool * out, const CUmemPoolProps *pr
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+    struct sim_pool *pool;
+    if (!out || !props)
         return CUDA_ERROR_INVALID_VALUE;
-    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (!sim_device_ok(props->location.id))
-        return CUDA_ERROR_INVALID_VALUE;
-    struct sim_pool *pool = sim_pool_new(props->location.id, false);
+    if ((result = sim_pool_of(props, &pool)) != CUDA_SUCCESS)
+        return result;
     pool->exportable = props->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
     pool->most = props->maxSize;
     pool->decompresses = props->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
@@ -353,6 +355,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle)) {
         return CUDA_ERROR_INVALID_VALUE;
     if (sim.devices[pool->device].pool == pool)
         sim.devices[pool->device].pool = NULL;
+    sim_places_forget(pool);
     sim_handle_free(SIM_POOL, handle);
     pool->destroyed = true;
     pool_free_if_over(pool);
@@ -458,39 +461,3 @@ SIM_API(SIM_SURE, 11020, cuMemPoolGetAccess, (CUmemAccess_flags * flags, CUmemor
     *flags = pool->access & (1u << location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
-
-#if CUDA_VERSION >= 13000
-/* The forms by location, from 13.0 on; only devices have pools here. */
-static bool pool_place(const CUmemLocation *location, CUmemAllocationType type) {
-    return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device_ok(location->id) &&
-           type == CU_MEM_ALLOCATION_TYPE_PINNED;
-}
-
-SIM_API(SIM_SURE, 13000, cuMemGetDefaultMemPool,
-        (CUmemoryPool * pool, CUmemLocation *location, CUmemAllocationType type), (pool, location, type)) {
-    if (!pool || !pool_place(location, type))
-        return CUDA_ERROR_INVALID_VALUE;
-    *pool = default_pool(location->id)->handle;
-    return CUDA_SUCCESS;
-}
-
-SIM_API(SIM_SURE, 13000, cuMemGetMemPool, (CUmemoryPool * pool, CUmemLocation *location, CUmemAllocationType type),
-        (pool, location, type)) {
-    if (!pool || !pool_place(location, type))
-        return CUDA_ERROR_INVALID_VALUE;
-    *pool = current_pool(location->id)->handle;
-    return CUDA_SUCCESS;
-}
-
-SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation * location, CUmemAllocationType type, CUmemoryPool handle),
-        (location, type, handle)) {
-    struct sim_pool *pool = own_pool(handle);
-    CUresult result = sim_capture_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pool || !pool_place(location, type) || pool->device != location->id)
-        return CUDA_ERROR_INVALID_VALUE;
-    sim.devices[location->id].pool = pool;
-    return CUDA_SUCCESS;
-}
-#endif

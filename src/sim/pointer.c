@@ -22,7 +22,13 @@ static struct place place_of(CUdeviceptr at) {
 /* Memory of the host by cuMemCreate is the host's to the driver. That it says so of its kind is measured; what else is
  * asked about it is answered here as far from device memory as can be, so that nobody may lean on the difference. */
 static bool is_host(const struct place *place) {
-    return place->block ? place->block->kind >= SIM_BLOCK_HOST : place->mapping && place->mapping->handle->host;
+    const struct sim_block *block = place->block;
+    return block ? block->kind >= SIM_BLOCK_HOST || (block->pool && sim_pool_is_hosts(block->pool))
+                 : place->mapping && place->mapping->handle->host;
+}
+
+static bool is_managed(const struct sim_block *block) {
+    return block->kind == SIM_BLOCK_MANAGED || (block->pool && block->pool->managed);
 }
 
 /* CUDA maps whole pages, 2 MiB for cuMemAlloc, and a pool 32 MiB at a time (H200). */
@@ -123,7 +129,7 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr at)
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data = is_host(&place) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         break;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = block && block->kind == SIM_BLOCK_MANAGED; break;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(int *)data = block && is_managed(block); break;
     case CU_POINTER_ATTRIBUTE_MAPPED: *(int *)data = 1; break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
         now = sim_current(&why);
@@ -136,7 +142,7 @@ static CUresult attribute(void *data, CUpointer_attribute which, CUdeviceptr at)
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         *(void **)data = NULL;
-        if (!is_host(&place) && !(block && block->kind == SIM_BLOCK_MANAGED))
+        if (!is_host(&place) && !(block && is_managed(block)))
             return CUDA_ERROR_INVALID_VALUE;
         *(void **)data = (void *)(uintptr_t)at;
         break;

@@ -9,6 +9,8 @@ struct sim_pool {
     int device;
     bool is_default, destroyed;
     bool exportable, decompresses;
+    CUmemLocationType located; /* where its memory is */
+    bool managed;
     bool exported; /* it has been: before, none of its pointers can be */
     bool imported; /* another process's, or of this one's own by way of a descriptor: it hands nothing out */
     int memfd;     /* the bytes of an exportable or imported one; 0: there is none yet */
@@ -25,3 +27,14 @@ struct sim_pool *sim_pool_new(int device, bool is_default);
 /* A new block has its bytes where other processes can map them, if its pool is one for that; such a pool's end. */
 void sim_shared_pool_back(struct sim_block *block);
 void sim_shared_pool_close(struct sim_pool *pool);
+/* A device's default pool, and the current one. */
+struct sim_pool *sim_pool_default(int device);
+struct sim_pool *sim_pool_current(int device);
+/* One with these properties, if there may be. One that ends is nobody's current one any more. */
+CUresult sim_pool_of(const CUmemPoolProps *props, struct sim_pool **out);
+void sim_places_forget(const struct sim_pool *pool);
+void sim_places_reset(void);
+
+static inline bool sim_pool_is_hosts(const struct sim_pool *pool) {
+    return pool->located != CU_MEM_LOCATION_TYPE_DEVICE && !pool->managed;
+}

@@ -1,7 +1,8 @@
 /* A program that allocates and frees as it is told, line by line, and answers each line: ALLOC NAME MIB and FREE NAME
- * by stream, TAKE NAME MIB and DROP NAME by cudaMalloc, RAW NAME MIB by cuMemCreate, MANAGED NAME MIB, SYNC, CHECK
- * NAME, FREEMEM, STATS, SLEEP, WAKE, CAPTURE and CAPTURED, IPC NAME, EXPORT, POOL (a pointer of one that is exported),
- * UNSHOWN (what cannot be), RANKS, REGISTER NAME, END. After EXEC it begins anew, in the same process. */
+ * by stream, TAKE NAME MIB and DROP NAME by cudaMalloc, RAW NAME MIB by cuMemCreate, MANAGED NAME MIB, MANAGED-POOL,
+ * MANAGED-DEFAULT and MANAGED-CURRENT (a pool of such memory), SYNC, CHECK NAME, FREEMEM, STATS, SLEEP, WAKE, CAPTURE
+ * and CAPTURED, IPC NAME, EXPORT, POOL (a pointer of one that is exported), UNSHOWN (what cannot be), RANKS, REGISTER
+ * NAME, END. After EXEC it begins anew, in the same process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda.h>
 #include <dlfcn.h>
@@ -97,8 +98,17 @@ static int tie(const char *word, char name, size_t mib) {
                                      .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
         res = (int)cuMemPoolCreate(&pool, &prop);
         res = res ? res : (int)cuMemAllocFromPoolAsync(at, 2 << 20, pool, stream);
+        res = res ? res : (int)cuMemPoolExportToShareableHandle(&fd, pool, prop.handleTypes, 0);
         return res ? res : (int)cuMemPoolExportPointer(&pointer, *at);
     }
+    if (!strcmp(word, "MANAGED-POOL")) {
+        const CUmemPoolProps prop = {.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED};
+        return (int)cuMemPoolCreate(&pool, &prop);
+    }
+    if (!strcmp(word, "MANAGED-DEFAULT"))
+        return (int)cuMemGetDefaultMemPool(&pool, &(CUmemLocation){0}, CU_MEM_ALLOCATION_TYPE_MANAGED);
+    if (!strcmp(word, "MANAGED-CURRENT"))
+        return (int)cuMemGetMemPool(&pool, &(CUmemLocation){0}, CU_MEM_ALLOCATION_TYPE_MANAGED);
     if (!strcmp(word, "UNSHOWN"))
         return !cuIpcGetMemHandle(&shown, (CUdeviceptr)&fd) || !cuMemPoolExportPointer(&pointer, (CUdeviceptr)&fd);
     /* There is no NCCL: the answers do not matter. */

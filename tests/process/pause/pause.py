@@ -244,7 +244,8 @@ def what_the_checkpoint_cannot_take():
         well(a, "resume")
         check(a)
     for words, said in ((("IPC", "x"), "other processes"), (("EXPORT",), "other processes"), (("POOL", "p"), "other processes"),
-                        (("EVENT",), "other processes"), (("RANKS",), "NCCL"), (("REGISTER", "x"), "network")):
+                        (("EVENT",), "other processes"), (("RANKS",), "NCCL"), (("REGISTER", "x"), "network"),
+                        (("MANAGED-POOL",), "managed"), (("MANAGED-DEFAULT",), "managed"), (("MANAGED-CURRENT",), "managed")):
         with holders({"VPOOL_IPC": "alone"}) as (a,):
             furnish(a)
             begin = time.monotonic()
