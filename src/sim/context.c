@@ -68,7 +68,7 @@ static void context_end(struct sim_context *context) {
         if (!context->green)
             sim_queue_discard(stream);
         if (!gone)
-            sim_stream_drop(stream);
+            (context->green ? sim_stream_detach : sim_stream_drop)(stream);
     }
     context->legacy = NULL;
     while (!LIST_EMPTY(&context->events))

@@ -74,7 +74,11 @@ uint64_t sim_real_ns(void) {
 }
 
 bool sim_device_ok(CUdevice device) {
-    return device >= 0 && device < sim.options.devices;
+    return device >= 0 && device < sim.device_count;
+}
+
+size_t sim_capacity(int device) {
+    return sim.options.capacity[sim.devices[device].physical];
 }
 
 bool sim_device_reaches(int device, int owner) {
@@ -207,15 +211,31 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result) {
     return result;
 }
 
+static int physical(int device) {
+    return sim.options.visible_count ? sim.options.visible[device] : device;
+}
+
+/* How many devices are shown: as with CUDA_VISIBLE_DEVICES, what comes behind one that does not exist is not. */
+static int visible(void) {
+    const int most = sim.options.visible_count ? sim.options.visible_count : sim.options.devices;
+    int count = 0;
+    while (count < most && physical(count) < sim.options.devices)
+        count++;
+    return count;
+}
+
 SIM_API(SIM_EARLY, 2000, cuInit, (unsigned int flags), (flags)) {
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (sim.initialised)
         return CUDA_SUCCESS;
     sim.random = sim.options.seed * 0x9e3779b97f4a7c15ull | 1;
-    for (int i = 0; i < sim.options.devices; i++) {
+    sim.device_count = visible();
+    if (!sim.device_count)
+        return CUDA_ERROR_NO_DEVICE;
+    for (int i = 0; i < sim.device_count; i++) {
         struct sim_device *dev = &sim.devices[i];
-        *dev = (struct sim_device){.ordinal = i, .memfd = -1};
+        *dev = (struct sim_device){.ordinal = i, .physical = physical(i), .memfd = -1};
         if (!sim.options.ledger) {
             dev->memfd = memfd_create("vpool-sim-device", MFD_CLOEXEC);
             /* Sparse and far larger than the capacity, so that released offsets need not be used again. */
@@ -251,7 +271,7 @@ SIM_EXPORT void vp_sim_reset(void) {
     sim_fail_reset();
     sim_ledger_reset();
     for (int i = 0; i < SIM_MAX_DEVICES; i++) {
-        if (sim.initialised && i < sim.options.devices && sim.devices[i].memfd >= 0)
+        if (sim.initialised && i < sim.device_count && sim.devices[i].memfd >= 0)
             close(sim.devices[i].memfd);
         sim.devices[i] = (struct sim_device){.memfd = -1};
     }

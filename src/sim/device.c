@@ -25,7 +25,7 @@ SIM_API(SIM_SURE, 2000, cuDeviceGet, (CUdevice * device, int ordinal), (device, 
 SIM_API(SIM_SURE, 2000, cuDeviceGetCount, (int *count), (count)) {
     if (!count)
         return CUDA_ERROR_INVALID_VALUE;
-    *count = sim.options.devices;
+    *count = sim.device_count;
     return CUDA_SUCCESS;
 }
 
@@ -52,7 +52,7 @@ static CUresult uuid_of(CUuuid *uuid, CUdevice device) {
         whose = (uint64_t)getsid(0);
     memcpy(uuid->bytes, "sim gpu", 7);
     memcpy(uuid->bytes + 7, &whose, sizeof(whose));
-    uuid->bytes[15] = (char)('0' + device);
+    uuid->bytes[15] = (char)('0' + sim.devices[device].physical);
     return CUDA_SUCCESS;
 }
 
@@ -70,7 +70,7 @@ SIM_API(SIM_SURE, 3020, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device), (
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    *bytes = sim.options.capacity;
+    *bytes = sim_capacity(device);
     return CUDA_SUCCESS;
 }
 
@@ -79,7 +79,7 @@ SIM_API(SIM_SURE, 4010, cuDeviceGetPCIBusId, (char *id, int size, CUdevice devic
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    snprintf(id, (size_t)size, "0000:%02x:00.0", device + 1);
+    snprintf(id, (size_t)size, "0000:%02x:00.0", sim.devices[device].physical + 1);
     return CUDA_SUCCESS;
 }
 
@@ -120,7 +120,7 @@ static int attribute(CUdevice_attribute which, CUdevice device) {
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: return 1024;
     case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return device + 1;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return sim.devices[device].physical + 1;
     default: return 0;
     }
 }

@@ -133,10 +133,10 @@ void sim_ledger_end(void) {
         atomic_fetch_sub(&ledger.own->inside, 1);
 }
 
-static uint64_t sum(int device) {
+static uint64_t sum(int physical) {
     uint64_t all = 0;
     for (int i = 0; i < LINES; i++)
-        all += ledger.lines[i].pid ? ledger.lines[i].used[device] : 0;
+        all += ledger.lines[i].pid ? ledger.lines[i].used[physical] : 0;
     return all;
 }
 
@@ -148,12 +148,12 @@ void sim_ledger_put_away(struct sim_line *line) {
 /* What is left for this one and those that it shares the file with. */
 static uint64_t left_by_others(int device) {
     const size_t others = ledger.others[device];
-    return others == VP_SIM_ALL ? sim.devices[device].used : sim.options.capacity - others;
+    return others == VP_SIM_ALL ? sim.devices[device].used : sim_capacity(device) - others;
 }
 
 bool sim_ledger_bring_back(struct sim_line *line) {
     for (int i = 0; i < SIM_MAX_DEVICES; i++)
-        if (line->kept[i] && sum(i) + line->kept[i] > left_by_others(i))
+        if (line->kept[i] && sum(i) + line->kept[i] > sim.options.capacity[i])
             return false;
     memcpy(line->used, line->kept, sizeof(line->used));
     return true;
@@ -163,15 +163,16 @@ bool sim_ledger_bring_back(struct sim_line *line) {
 
 bool sim_ledger_take(int device, size_t bytes) {
     const uint64_t capacity = left_by_others(device);
+    const int physical = sim.devices[device].physical;
     if (bytes > capacity || sim.devices[device].used > capacity - bytes)
         return false;
     if (!lock())
         return true;
-    if (sum(device) + bytes > capacity)
+    if (sum(physical) + bytes > capacity)
         strike_out_the_dead();
-    bool room = sum(device) + bytes <= capacity;
+    bool room = sum(physical) + bytes <= capacity;
     if (room)
-        ledger.own->used[device] += bytes;
+        ledger.own->used[physical] += bytes;
     flock(ledger.fd, LOCK_UN);
     return room;
 }
@@ -179,16 +180,16 @@ bool sim_ledger_take(int device, size_t bytes) {
 void sim_ledger_give(int device, size_t bytes) {
     if (!lock())
         return;
-    ledger.own->used[device] -= bytes;
+    ledger.own->used[sim.devices[device].physical] -= bytes;
     flock(ledger.fd, LOCK_UN);
 }
 
 size_t sim_ledger_others(int device) {
-    uint64_t others = sim.options.capacity - left_by_others(device);
+    uint64_t others = sim_capacity(device) - left_by_others(device);
     if (!lock())
         return others;
     strike_out_the_dead();
-    others += sum(device) - ledger.own->used[device];
+    others += sum(sim.devices[device].physical) - ledger.own->used[sim.devices[device].physical];
     flock(ledger.fd, LOCK_UN);
     return others;
 }

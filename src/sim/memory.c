@@ -72,7 +72,7 @@ static bool on_device(enum sim_block_kind kind) {
 
 static size_t unused_of(int device) {
     const size_t taken = sim.devices[device].used + sim_ledger_others(device);
-    return taken < sim.options.capacity ? sim.options.capacity - taken : 0;
+    return taken < sim_capacity(device) ? sim_capacity(device) - taken : 0;
 }
 
 /* The real driver moves managed memory to the host for what cannot move, but not in vain (by the source of its part in
@@ -304,7 +304,7 @@ SIM_API(SIM_SURE, 3020, cuMemGetInfo_v2, (size_t *unused, size_t *total), (unuse
         return why;
     sim_cost(3900);
     if (total)
-        *total = sim.options.capacity;
+        *total = sim_capacity(context->device);
     if (unused)
         *unused = unused_of(context->device);
     return CUDA_SUCCESS;

@@ -183,7 +183,7 @@ static CUresult pool_block(struct sim_pool *pool, size_t bytes, const struct sim
         return CUDA_ERROR_OUT_OF_MEMORY;
     const enum sim_block_kind kind = pool->located == CU_MEM_LOCATION_TYPE_DEVICE ? SIM_BLOCK_POOL : SIM_BLOCK_HOST;
     CUresult result = sim_block_new(kind, NULL, pool->device, bytes, out);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && sim_block_phys(bytes) <= sim.options.capacity) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && sim_block_phys(bytes) <= sim_capacity(pool->device)) {
         /* The real pool waits for pending frees before it gives up. */
         if (sim_op_wait_put(sim_barrier_device(pool->device)) == CUDA_SUCCESS) {
             *out = take_cached(pool, bytes, NULL);

@@ -69,7 +69,7 @@ SIM_API(0, 11040, cuGraphAddMemAllocNode,
     struct sim_graph *graph = handle ? sim_handle_get(SIM_GRAPH, handle) : NULL;
     struct sim_block *block;
     if (!out || !graph || !p || !p->bytesize || p->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        p->poolProps.location.id < 0 || p->poolProps.location.id >= sim.options.devices)
+        p->poolProps.location.id < 0 || p->poolProps.location.id >= sim.device_count)
         return CUDA_ERROR_INVALID_VALUE;
     if (graph->embedded || p->accessDescCount > SIM_MAX_DEVICES || (p->accessDescCount && !p->accessDescs))
         return CUDA_ERROR_INVALID_VALUE;

@@ -109,7 +109,7 @@ SIM_EXPORT void vp_sim_fail(const char *name, long nth, CUresult result) {
 
 /* ---- the string ---- */
 
-enum option_type { NUMBER, BYTES, CHOICE, FAILURE, DELAY, TEXT };
+enum option_type { NUMBER, BYTES, CHOICE, FAILURE, DELAY, TEXT, SIZES, DEVICES };
 
 static const struct option {
     const char *key;
@@ -120,10 +120,11 @@ static const struct option {
 } table[] = {
 #define FIELD(member) offsetof(struct sim_options, member), sizeof(((struct sim_options *)0)->member)
     {"backing", CHOICE, FIELD(ledger), 0, 1, 0, {"bytes", "ledger"}},
-    {"capacity", BYTES, FIELD(capacity), 1 << 20, (uint64_t)1 << 46, 256u << 20, {NULL, NULL}},
+    {"capacity", SIZES, 0, 0, 1 << 20, (uint64_t)1 << 46, 256u << 20, {NULL, NULL}},
     {"granularity", BYTES, FIELD(granularity), 64 << 10, 1 << 30, 2 << 20, {NULL, NULL}},
     {"host", BYTES, FIELD(host), 0, (uint64_t)1 << 46, (uint64_t)1 << 40, {NULL, NULL}},
     {"devices", NUMBER, FIELD(devices), 1, SIM_MAX_DEVICES, 1, {NULL, NULL}},
+    {"visible", DEVICES, 0, 0, 0, SIM_MAX_DEVICES - 1, 0, {NULL, NULL}},
     {"driver", NUMBER, FIELD(driver), 11020, 99990, 13000, {NULL, NULL}},
     {"peers", NUMBER, FIELD(peers), 0, 1, 1, {NULL, NULL}},
     {"vmm", NUMBER, FIELD(vmm), 0, 1, 1, {NULL, NULL}},
@@ -165,6 +166,29 @@ static bool parse_number(const char *text, enum option_type type, uint64_t *valu
     return *end == '\0';
 }
 
+/* Numbers with colons between, or sizes: how many they are; 0: they are none. */
+static int parse_list(char *text, const struct option *option, uint64_t list[SIM_MAX_DEVICES]) {
+    int count = 0;
+    for (char *part; (part = strsep(&text, ":")) != NULL; count++)
+        if (count == SIM_MAX_DEVICES || !parse_number(part, option->type == SIZES ? BYTES : NUMBER, &list[count]) ||
+            list[count] < option->min || list[count] > option->max)
+            return 0;
+    return count;
+}
+
+static bool store_list(char *text, const struct option *option) {
+    uint64_t list[SIM_MAX_DEVICES];
+    const int count = parse_list(text, option, list);
+    for (int i = 0; i < SIM_MAX_DEVICES && count; i++)
+        if (option->type == SIZES)
+            sim.options.capacity[i] = list[i < count ? i : count - 1];
+        else if (i < count)
+            sim.options.visible[i] = (int)list[i];
+    if (count && option->type == DEVICES)
+        sim.options.visible_count = count;
+    return count > 0;
+}
+
 static bool parse_failure(char *text) {
     char *colon = strchr(text, ':'), *end;
     if (!colon || colon == text)
@@ -204,6 +228,11 @@ static const char *parse_part(char *part) {
                 return allowed;
             strcpy((char *)&sim.options + option->offset, value);
             return NULL;
+        case SIZES:
+        case DEVICES:
+            snprintf(allowed, sizeof(allowed), "up to %d of %llu to %llu, with colons between", SIM_MAX_DEVICES,
+                     (unsigned long long)option->min, (unsigned long long)option->max);
+            return store_list(value, option) ? NULL : allowed;
         case FAILURE: return parse_failure(value) ? NULL : "NAME:N or NAME:N+";
         case DELAY: return parse_delay(value) ? NULL : "NAME:MS or NAME:MS+";
         case BYTES:
@@ -218,7 +247,7 @@ static const char *parse_part(char *part) {
             return allowed;
         }
     }
-    return "one of backing, capacity, granularity, host, devices, peers, driver, vmm, decompress, lazy, memset, managed, timeout, "
+    return "one of backing, capacity, granularity, host, devices, visible, peers, driver, vmm, decompress, lazy, memset, managed, timeout, "
            "seed, trace, shared, fail, delay";
 }
 
@@ -228,8 +257,11 @@ int sim_options_parse(const char *text, const char *source) {
         for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
             if (table[i].type == TEXT)
                 *((char *)&sim.options + table[i].offset) = '\0';
-            else if (table[i].type != FAILURE && table[i].type != DELAY)
+            else if (table[i].type < FAILURE)
                 store(&table[i], table[i].preset);
+            else if (table[i].type == SIZES)
+                store_list((char[]){"256M"}, &table[i]);
+        sim.options.visible_count = 0;
         return 0;
     }
     int result = 0;

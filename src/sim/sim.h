@@ -8,11 +8,11 @@
  *
  *   backing=bytes|ledger  bytes: device pointers are host addresses, data is real (default). ledger: nothing
  *                         lies behind a pointer, copies and memsets do nothing, any capacity can be had
- *   capacity=256M         physical memory of each device (suffixes K, M, G, T)
+ *   capacity=256M         physical memory of each device (suffixes K, M, G, T); 1G:256M: of the first, of all others
  *   granularity=2M        of handles and of reservations, a power of two from 64K
- *   host=1T               memory of the host that handles of cuMemCreate may take (HOST_NUMA); 0: the devices know
- *                         no such handles
+ *   host=1T               memory of the host that handles of cuMemCreate may take (HOST_NUMA); 0: there are none such
  *   devices=1             1 to 8
+ *   visible=1:0           those of them that are shown, in this order, as by CUDA_VISIBLE_DEVICES (default: all)
  *   peers=1               0: no device can access another's memory; copies between them are staged
  *   driver=13000          what cuDriverGetVersion answers; younger entry points do not exist for cuGetProcAddress, and
  *                         refuse (NOT_SUPPORTED) whoever found them by dlsym, as libvpool.so does: for that there

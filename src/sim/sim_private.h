@@ -21,8 +21,8 @@
 #include <sys/queue.h>
 
 #include "../driver/younger.h"
+#include "options.h"
 
-#define SIM_MAX_DEVICES 8
 #define SIM_EXPORT __attribute__((visibility("default")))
 
 /* ---- entry points (core.c, entry.c) ---- */
@@ -79,15 +79,6 @@ CUresult sim_leave(struct sim_entry *entry, CUresult result);
     static CUresult fn##_body params
 
 /* ---- options (options.c) ---- */
-
-struct sim_options {
-    bool ledger, vmm, peers, decompress, trace, late_memset, managed_moves;
-    size_t capacity, granularity;
-    size_t host; /* memory of the host that handles may take; 0: the device knows none there */
-    int devices, driver, lazy, timeout_ms;
-    uint64_t seed;
-    char shared[256]; /* the file that processes side by side name; "": none */
-};
 
 int sim_options_parse(const char *text, const char *source);
 /* The result that an injected failure gives this call, or CUDA_SUCCESS. */
@@ -164,7 +155,7 @@ struct sim_pool;
 struct sim_capture;
 
 struct sim_device {
-    int ordinal, memfd;
+    int ordinal, physical, memfd;     /* its numbers here, and among all that there are */
     size_t used, used_vmm, of_graphs; /* the last: of `used`, what graphs that are gone have left for others */
     off_t next_offset;                /* memfd offsets only grow; released ranges are punched out */
     struct sim_context *primary;
@@ -197,6 +188,7 @@ struct sim_state {
     void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value); /* NULL: nobody */
     void (*watch_copies)(CUdeviceptr to, CUdeviceptr from, size_t bytes);
     struct sim_device devices[SIM_MAX_DEVICES];
+    int device_count;                       /* that are shown */
     void *reservations, *mappings, *blocks; /* roots of range trees */
     void *graves;                           /* address space of freed blocks, kept for the next of its size */
     size_t reserved_bytes;
@@ -217,6 +209,7 @@ void sim_cost(uint64_t nanoseconds);
 uint64_t sim_now_ns(void);
 uint64_t sim_real_ns(void);
 bool sim_device_ok(CUdevice device);
+size_t sim_capacity(int device);
 /* Can work of one device access memory of another, if it is let? */
 bool sim_device_reaches(int device, int owner);
 /* The host's one node. */
@@ -419,7 +412,7 @@ enum sim_stream_kind { SIM_STREAM_PLAIN, SIM_STREAM_LEGACY, SIM_STREAM_THREAD };
 struct sim_stream {
     uint64_t id;
     enum sim_stream_kind kind;
-    bool blocking, held, destroyed;
+    bool blocking, held, destroyed, detached; /* the last: its green context is no more, and it can but be destroyed */
     unsigned flags;
     int priority;
     unsigned long thread; /* SIM_STREAM_THREAD: whose */
@@ -453,6 +446,7 @@ CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream);
 struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags, int priority);
 /* Its queued work still runs; the memory goes when the queue is empty. */
 void sim_stream_drop(struct sim_stream *stream);
+void sim_stream_detach(struct sim_stream *stream);
 void sim_stream_free(struct sim_stream *stream);
 CUresult sim_stream_idle(struct sim_stream *stream, bool *idle);
 void sim_event_drop(struct sim_event *event);

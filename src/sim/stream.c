@@ -74,10 +74,23 @@ static struct sim_stream *thread_stream(struct sim_context *context) {
     return stream;
 }
 
+/* CUDA_ERROR_STREAM_DETACHED, from 13.1 on. */
+static const CUresult STREAM_DETACHED = (CUresult)917;
+
+void sim_stream_detach(struct sim_stream *stream) {
+    if (stream->kind != SIM_STREAM_PLAIN || sim.options.driver < 13010) {
+        sim_stream_drop(stream);
+        return;
+    }
+    sim_capture_leave(stream);
+    stream->detached = true;
+    stream->held = false;
+}
+
 CUresult sim_stream_of(CUstream handle, struct sim_stream **stream) {
     if ((uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD) {
         *stream = sim_handle_get(SIM_STREAM, handle);
-        return *stream ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+        return !*stream ? CUDA_ERROR_INVALID_HANDLE : (*stream)->detached ? STREAM_DETACHED : CUDA_SUCCESS;
     }
     CUresult why;
     struct sim_context *context = sim_current(&why);

@@ -30,6 +30,40 @@ Test(sim, a_primary_barrier_covers_green_contexts, .init = late) {
     OK(cuGreenCtxDestroy(green));
 }
 
+/* ---- devices ---- */
+
+Test(sim, devices_have_sizes_of_their_own_and_are_shown_in_any_order) {
+    size_t total[2];
+    CUuuid shown, there;
+    int count;
+    char id[16];
+    cr_assert_eq(vp_sim_configure("devices=3,capacity=64M:32M:16M,visible=2:0:7:1"), 0);
+    OK(cuInit(0));
+    OK(cuDeviceGetCount(&count));
+    cr_assert_eq(count, 2, "what comes behind one that does not exist is not shown");
+    OK(cuDeviceTotalMem(&total[0], 0));
+    OK(cuDeviceTotalMem(&total[1], 1));
+    cr_expect(total[0] == 16 << 20 && total[1] == 64 << 20);
+    IS(cuDeviceTotalMem(&total[0], 2), CUDA_ERROR_INVALID_DEVICE);
+    OK(cuDeviceGetPCIBusId(id, sizeof(id), 0));
+    cr_expect_str_eq(id, "0000:03:00.0");
+    OK(cuDeviceGetUuid(&shown, 1));
+    vp_sim_reset();
+    cr_assert_eq(vp_sim_configure("devices=3,capacity=64M:32M"), 0);
+    OK(cuInit(0));
+    OK(cuDeviceGetUuid(&there, 0));
+    cr_expect_arr_eq(shown.bytes, there.bytes, sizeof(shown.bytes));
+    OK(cuDeviceTotalMem(&total[0], 2));
+    cr_expect_eq(total[0], 32 << 20);
+    vp_sim_reset();
+    cr_assert_eq(vp_sim_configure("visible=1"), 0);
+    IS(cuInit(0), CUDA_ERROR_NO_DEVICE);
+    IS(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+    vp_sim_reset();
+    cr_assert_lt(vp_sim_configure("capacity=64M:x"), 0);
+    cr_assert_lt(vp_sim_configure("visible="), 0);
+}
+
 /* ---- capture ---- */
 
 Test(sim, a_graph_replays_its_work, .init = late) {

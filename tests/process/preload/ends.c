@@ -101,6 +101,36 @@ static void captures_end_with_what_they_run_in(void) {
     check_served();
 }
 
+/* From 13.1 on the streams of a green context outlive it (VPOOL_SIM=driver=13010), for nothing but to be destroyed. */
+static void streams_that_are_detached_are_destroyed(void) {
+    CUdevResource all;
+    CUdevResourceDesc desc;
+    CUgreenCtx green;
+    CUstream stream, other;
+    CUdeviceptr ptr, kept, none;
+
+    start();
+    CHECK_OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+        CHECK_OK(cuDevResourceGenerateDesc(&desc, &all, 1));
+        CHECK_OK(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+        CHECK_OK(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+        CHECK_OK(cuMemAllocAsync(&ptr, 4 * KIB, stream));
+        CHECK_OK(cuMemAllocAsync(&kept, MIB, stream));
+        CHECK_OK(cuMemFreeAsync(ptr, stream));
+        CHECK_OK(cuGreenCtxDestroy(green));
+        SHOW(cuMemAllocAsync(&none, 4 * KIB, stream));
+        SHOW(cuMemAllocAsync(&none, MIB, stream));
+        SHOW(cuMemFreeAsync(kept, stream));
+        SHOW(cuStreamQuery(stream));
+        SHOW(cuStreamDestroy(stream));
+        SHOW(cuMemsetD8Async(kept, 1, MIB, other));
+        SHOW(cuMemFreeAsync(kept, other));
+        SHOW(cuStreamSynchronize(other));
+    }
+}
+
 /* Resident bytes of this process. */
 static size_t resident(void) {
     size_t pages = 0;
@@ -139,4 +169,5 @@ static void threads_come_and_go(void) {
     check_served();
 }
 
-GUEST_MAIN(GUEST(captures_end_with_what_they_run_in), GUEST(threads_come_and_go))
+GUEST_MAIN(GUEST(captures_end_with_what_they_run_in), GUEST(streams_that_are_detached_are_destroyed),
+           GUEST(threads_come_and_go))

@@ -1,0 +1,20 @@
+/* How the simulated driver is set up: sim.h tells what each key means. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIM_MAX_DEVICES 8
+
+struct sim_options {
+    bool ledger, vmm, peers, decompress, trace, late_memset, managed_moves;
+    size_t granularity;
+    size_t capacity[SIM_MAX_DEVICES];
+    size_t host; /* memory of the host that handles may take; 0: the device knows none there */
+    int devices, driver, lazy, timeout_ms;
+    int visible[SIM_MAX_DEVICES], visible_count; /* those of the devices that are shown, in this order; 0: all */
+    uint64_t seed;
+    char shared[256]; /* the file that processes side by side name; "": none */
+};
