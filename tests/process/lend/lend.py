@@ -66,6 +66,21 @@ def two_processes_peak_in_turns():
         assert all(figures["lent_bytes"] > 40 << 20 and figures["loans_asked"] > 0 for figures in lent), lent
 
 
+def devices_are_known_by_themselves():
+    """Not by the numbers that processes have for them (CUDA_VISIBLE_DEVICES)."""
+    two = "devices=2,capacity=256M:160M,visible="
+    with holders({"sim": two + "1:0"}, {"sim": two + "0:1"}, {"sim": two + "1"}) as (a, b, c):
+        a.well("ALLOC", "a", 140)
+        a.well("FREE", "a")
+        a.well("SYNC")
+        b.well("ALLOC", "b", 240)
+        b.well("CHECK", "b")
+        assert a.well("STATS") >= 140 and top(b)["loans_asked"] == 0, "it has another device"
+        c.well("ALLOC", "c", 140)
+        c.well("CHECK", "c")
+        assert a.well("STATS") < 30 and top(a)["lent_bytes"] > 100 << 20
+
+
 LARGE = {"sim": "capacity=8G,granularity=2M,backing=ledger"}
 
 
@@ -422,7 +437,7 @@ def each_call_fails_in_turn():
                 assert c.well("FREEMEM") == 256, (who, call)
 
 
-tap.run([two_processes_peak_in_turns, three_processes_peak_in_turns, who_uses_its_memory_steadily_is_not_stripped_again_and_again,
+tap.run([two_processes_peak_in_turns, devices_are_known_by_themselves, three_processes_peak_in_turns, who_uses_its_memory_steadily_is_not_stripped_again_and_again,
          what_a_stream_has_just_freed_is_lent, who_has_spilled_lends_what_it_has_idle, a_program_that_is_replaced_has_nothing_and_lends_again,
          without_lending_they_fail, what_others_would_lend_is_told_as_free,
          what_who_uses_most_of_its_memory_has_idle_is_not_told_as_free, who_does_not_lend_may_ask,
