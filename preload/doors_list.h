@@ -262,7 +262,7 @@
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, SAME, CUcontext *) \
     X(cuCtxSetCurrent, cuCtxSetCurrent, LEAVES, !a, CUcontext) \
     X(cuCtxSynchronize, cuCtxSynchronize, BY_HAND) \
-    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUcontext) \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, vp_api_synchronized(VP_WAITED_CONTEXT, a), CUcontext) \
     X(cuCtxWaitEvent, cuCtxWaitEvent, THEN, vp_awaited++, CUcontext, CUevent) \
     X(cuGreenCtxWaitEvent, cuGreenCtxWaitEvent, THEN, vp_awaited++, CUgreenCtx, CUevent) \
     X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \

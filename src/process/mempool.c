@@ -354,15 +354,16 @@ static VP_LOCKED void release_idle(void) {
     }
 }
 
-void vp_api_synchronized(enum vp_waited what, CUstream stream) {
+void vp_api_synchronized(enum vp_waited what, void *which) {
     const struct vp_context *ctx = NULL;
     struct vp_timeline *timeline = NULL;
     if (!atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed) || !vp_enter())
         return;
     if (!atomic_load(&vp_state.timelines.captures)) {
         if (what == VP_WAITED_CONTEXT)
-            ctx = vp_context_current(&vp_state.timelines);
-        else if (what == VP_WAITED_STREAM && !vp_timeline_get(&vp_state.timelines, stream, &timeline))
+            ctx = which ? vp_table_get(&vp_state.timelines.by_handle, (uintptr_t)which)
+                        : vp_context_current(&vp_state.timelines);
+        else if (what == VP_WAITED_STREAM && !vp_timeline_get(&vp_state.timelines, which, &timeline))
             ctx = timeline->context;
         release_idle();
         if (atomic_load(&vp_state.sync_matters) & VP_SYNC_ENDED)

@@ -201,7 +201,7 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
 /* After the program has waited on the host, for a context, a stream or an event. Memory above a release threshold that
  * the program has set goes back then, and pools without opportunistic reuse may use what that has freed. */
 enum vp_waited { VP_WAITED_CONTEXT, VP_WAITED_STREAM, VP_WAITED_EVENT };
-void vp_api_synchronized(enum vp_waited what, CUstream stream);
+void vp_api_synchronized(enum vp_waited what, void *which); /* the stream, or the context; NULL: the current one */
 
 /* The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore,
  * stream-memory wait): policies that let streams wait early do so no more. `why` is a string constant for the log. */

@@ -449,7 +449,7 @@ static void synchronize(enum vp_waited how, CUstream stream) {
         cu_ok(cuEventSynchronize(event));
         cu_ok(cuEventDestroy(event));
     }
-    vp_api_synchronized(how, stream);
+    vp_api_synchronized(how, how == VP_WAITED_CONTEXT ? NULL : stream);
 }
 
 Test(mempool, a_release_threshold_that_is_set_is_obeyed) {

@@ -533,6 +533,30 @@ static void flags_leave_sync_memops(void) {
     CHECK(flags == (CU_CTX_SCHED_YIELD | CU_CTX_SYNC_MEMOPS));
 }
 
+/* A pool that may hand on what another stream has freed only once the program has waited for that. */
+static void a_context_can_be_waited_for_by_name(void) {
+    size_t (*used)(int) = guest_symbol(dlopen("libcuda.so.1", RTLD_LAZY), "vp_sim_used");
+    cuuint64_t all = UINT64_MAX;
+    CUstream streams[2];
+    CUmemoryPool pool;
+    CUdeviceptr ptr;
+    int no = 0;
+
+    start();
+    CHECK_OK(cuStreamCreate(&streams[0], CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuStreamCreate(&streams[1], CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    CHECK_OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &no));
+    CHECK_OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &no));
+    CHECK_OK(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(cuMemAllocAsync(&ptr, 32 * MIB, streams[i % 2]));
+        SHOW(used(0) / MIB);
+        CHECK_OK(cuMemFreeAsync(ptr, streams[i % 2]));
+        CHECK_OK(i == 0 ? cuCtxSynchronize() : cuCtxSynchronize_v2(i == 1 ? NULL : context));
+    }
+}
+
 GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST(memory_of_a_graph_is_cudas),
            GUEST(a_free_in_a_capture_is_refused), GUEST(graphs_get_idle_memory), GUEST(nodes_get_idle_memory),
            GUEST(what_graphs_have_left_is_had), GUEST(launches_get_idle_memory), GUEST(managed_memory_gets_idle_memory),
@@ -540,4 +564,5 @@ GUEST_MAIN(GUEST(captures_in_every_mode), GUEST(a_graph_keeps_its_memory), GUEST
            GUEST(green_contexts_run_work_without_streams), GUEST(primary_contexts_are_reset),
            GUEST(peers_reach_what_they_may), GUEST(peers_come_before_memory), GUEST(enabling_a_peer_may_fail),
            GUEST(devices_have_pools_of_their_own), GUEST(threads_without_a_context),
-           GUEST(ranks_that_wait_for_each_other), GUEST(flags_leave_sync_memops))
+           GUEST(ranks_that_wait_for_each_other), GUEST(flags_leave_sync_memops),
+           GUEST(a_context_can_be_waited_for_by_name))
