@@ -223,7 +223,7 @@ static bool make_for_less(struct vp_memory *mem, struct vp_chunk **chunks, size_
     return made;
 }
 
-int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out) {
+int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
     CUdeviceptr end = addr;
     size_t done = 0;
     int err = vp_slab_reserve(&mem->mapping_slab, n);
@@ -238,7 +238,7 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
         if (end > addr)
             CALL(mem, unmap, mem->drv->cuMemUnmap(addr, end - addr));
         const CUmemAllocationProp asked = mem->prop;
-        if (err == -EIO && !mem->mappings && make_for_less(mem, chunks, n) && !vp_chunk_map(mem, chunks, n, addr, out))
+        if (err == -EIO && !mem->mappings && make_for_less(mem, chunks, n) && !vp_chunk_map(mem, chunks, n, addr))
             return 0;
         mem->prop = asked;
         return err;
@@ -252,7 +252,6 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
         vp_list_append(&mem->zombies, &m->zombie);
         vp_mapping_note(mem, m, true);
         end += chunks[i]->size;
-        out[i] = m;
     }
     mem->mappings += n;
     return 0;

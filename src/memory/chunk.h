@@ -36,8 +36,8 @@ void vp_chunk_tell(const struct vp_memory *mem, const struct vp_chunk *chunk);
 /* Releases a chunk without mappings. */
 void vp_chunk_destroy(struct vp_memory *mem, struct vp_chunk *chunk);
 /* Maps chunks side by side at `addr` and gives access: all of them or, on failure, none. The new mappings are not
- * current. Their nodes come back in `out` (as many as chunks). 0, -ENOMEM or -EIO. */
-int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr, struct vp_mapping **out);
+ * current, and come first in vp_chunk.mappings. 0, -ENOMEM or -EIO. */
+int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr);
 /* Unmaps one mapping and forgets it. 0 or -EIO (it stays). */
 int vp_chunk_unmap(struct vp_memory *mem, struct vp_mapping *m);
 /* Of a chunk with one mapping, which is kept: unmaps it at the driver; releases its physical memory; makes new memory;

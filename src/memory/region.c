@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* Points for the chains of any sensible number of pieces that one operation copies: one span of the slab. */
 enum { SPARE_POINTS = 4096 };
@@ -88,8 +87,8 @@ static int reserve_base(struct vp_memory *mem) {
     size_t room = mem->space_room ? mem->space_room * 2 : 4096 / sizeof *mem->by_base;
     if (mem->space_count < mem->space_room)
         return 0;
-    struct vp_space **all = mmap(NULL, room * sizeof *all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (all == MAP_FAILED)
+    struct vp_space **all = vp_os_take(room * sizeof *all);
+    if (!all)
         return -ENOMEM;
     if (mem->by_base) {
         memcpy(all, mem->by_base, mem->space_count * sizeof *all);
@@ -122,8 +121,8 @@ int vp_space_carve(struct vp_memory *mem, enum vp_zone_name zone, CUdeviceptr ba
         return err;
     size_t count = size >> mem->granularity_shift, granules = count * sizeof(struct vp_granule);
     size_t table = vp_round_up(granules + vp_bits_bytes(count) + sizeof(struct vp_space), 4096);
-    char *bytes = mmap(NULL, table, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (bytes == MAP_FAILED)
+    char *bytes = vp_os_take_sparse(table);
+    if (!bytes)
         return -ENOMEM;
     struct vp_space *s = (struct vp_space *)(void *)(bytes + table - sizeof(struct vp_space));
     *s = (struct vp_space){.base = base,

@@ -3,10 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
-#include "base/os_memory.h"
-
 #include <errno.h>
-#include <sys/mman.h>
 
 bool vp_chunk_ready(const struct vp_memory *mem, const struct vp_chunk *chunk, struct vp_timeline *timeline) {
     const struct vp_request req = {.timeline = timeline};
@@ -71,17 +68,18 @@ int vp_mapping_prepare(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
 
 /* What was just mapped becomes the current mapping of each chunk. Zombie until now, it becomes free; what is building
  * goes on doing so. */
-static void make_current(struct vp_memory *mem, struct vp_mapping **maps, size_t n) {
+static void make_current(struct vp_memory *mem, struct vp_chunk **chunks, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        struct vp_chunk *chunk = maps[i]->chunk;
+        struct vp_chunk *chunk = chunks[i];
+        struct vp_mapping *m = chunk->mappings;
         if (chunk->current) {
-            vp_mapping_switch(mem, maps[i]);
+            vp_mapping_switch(mem, m);
             continue;
         }
-        chunk->current = chunk->home = maps[i];
+        chunk->current = chunk->home = m;
         vp_chunk_tell(mem, chunk);
-        vp_list_remove(&maps[i]->zombie);
-        struct vp_region *r = vp_region_carve(mem, maps[i]->addr, maps[i]->addr + chunk->size);
+        vp_list_remove(&m->zombie);
+        struct vp_region *r = vp_region_carve(mem, m->addr, vp_mapping_end(m));
         if (r->state == VP_BUILDING) {
             vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
             continue;
@@ -92,29 +90,13 @@ static void make_current(struct vp_memory *mem, struct vp_mapping **maps, size_t
     mem->stats.stitches++;
 }
 
-/* Maps chunks at `addr`. Their nodes come back in memory of their own, which the caller gives back. */
-static int map_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr,
-                      struct vp_mapping ***out) {
-    int err = vp_mapping_prepare(mem, chunks, n);
-    if (err)
-        return err;
-    struct vp_mapping **maps = mmap(NULL, n * sizeof *maps, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (maps == MAP_FAILED)
-        return -ENOMEM;
-    err = vp_chunk_map(mem, chunks, n, addr, maps);
-    if (err)
-        vp_os_give(maps, n * sizeof *maps);
-    else
-        *out = maps;
-    return err;
-}
-
 int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
-    struct vp_mapping **maps;
     size_t size = 0;
     for (size_t i = 0; i < n; i++)
         size += chunks[i]->size;
-    int err = map_chunks(mem, chunks, n, addr, &maps);
+    int err = vp_mapping_prepare(mem, chunks, n);
+    if (!err)
+        err = vp_chunk_map(mem, chunks, n, addr);
     if (err)
         return err;
     if (vp_region_at(mem, addr)->state != VP_BUILDING) {
@@ -123,8 +105,7 @@ int vp_stitch_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUd
         vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
         vp_region_join(mem, r);
     }
-    make_current(mem, maps, n);
-    vp_os_give(maps, n * sizeof *maps);
+    make_current(mem, chunks, n);
     return 0;
 }
 

@@ -10,7 +10,6 @@
 #include "base/os_memory.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 /* Automatic reservation: plenty of addresses for old mappings beside each byte of any device of today; halved while
  * refused. */
@@ -299,8 +298,8 @@ size_t vp_pool_metadata(const struct vp_pool *pool) {
 void *vp_pool_scratch(struct vp_pool *pool, size_t bytes) {
     if (bytes > pool->scratch.bytes) {
         size_t want = vp_round_up(bytes + bytes / 8, 65536);
-        void *mem = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (mem == MAP_FAILED)
+        void *mem = vp_os_take(want);
+        if (!mem)
             return NULL;
         if (pool->scratch.mem)
             vp_os_give(pool->scratch.mem, pool->scratch.bytes);

@@ -5,7 +5,6 @@
 #include "base/os_memory.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 /* All segments together may have so many times the device's memory; and so much larger is the space that they lie in,
  * since each begins a slot. */
@@ -57,8 +56,8 @@ static void unmap_tables(struct vp_bare *bare) {
 struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     if (pool->bare)
         return pool->bare;
-    struct vp_bare *bare = mmap(NULL, sizeof *bare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (bare == MAP_FAILED)
+    struct vp_bare *bare = vp_os_take(sizeof *bare);
+    if (!bare)
         return NULL;
     bare->pool = pool;
     vp_list_init(&bare->segments);
@@ -71,8 +70,8 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     size_t table = vp_round_up(pages * sizeof *bare->pages, 4096);
     size_t slots = vp_round_up((pages / VP_SLOT_PAGES + 1) * sizeof *bare->slots, 4096);
     bare->bytes = table + slots + pages * sizeof *bare->runs;
-    char *all = mmap(NULL, bare->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED) { /* the space stays, empty */
+    char *all = vp_os_take_sparse(bare->bytes);
+    if (!all) { /* the space stays, empty */
         unmap_tables(bare);
         return NULL;
     }

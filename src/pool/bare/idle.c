@@ -10,8 +10,6 @@
 #include "base/sort.h"
 #include "pool/slack.h"
 
-#include <sys/mman.h>
-
 /* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
 enum { SPARE_SHARE = 51, SPARE_PAGES = 8 };
 
@@ -189,11 +187,9 @@ void *vp_bare_grow(void *list, size_t *room, size_t least, size_t size) {
     if (list)
         vp_os_give(list, *room * size);
     *room = least + least / 2 + 512;
-    list = mmap(NULL, *room * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (list != MAP_FAILED)
-        return list;
-    *room = 0;
-    return NULL;
+    if (!(list = vp_os_take(*room * size)))
+        *room = 0;
+    return list;
 }
 
 static bool list_idle(struct vp_pool *pool) {

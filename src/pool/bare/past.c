@@ -5,7 +5,6 @@
 #include "base/os_memory.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 /* So many blocks in the same order as before mean that the program repeats itself. */
 enum { ALIKE = 8 };
@@ -36,8 +35,8 @@ static size_t bytes_of(size_t *uses, size_t *recent) {
 
 int vp_bare_past_init(struct vp_bare_past *past) {
     size_t uses, recent, bytes = bytes_of(&uses, &recent);
-    char *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED)
+    char *all = vp_os_take_sparse(bytes);
+    if (!all)
         return -ENOMEM;
     *past = (struct vp_bare_past){.blocks = (uint64_t *)(void *)all,
                                   .log = (struct vp_bare_use *)(void *)(all + uses),

@@ -6,7 +6,6 @@
 #include "base/os_memory.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 /* Of those that were looked ahead for, the window moves on past the ones that have not come when others so far ahead
  * have. */
@@ -84,8 +83,7 @@ static struct vp_ahead *make(const struct vp_learnt_device *part) {
     struct vp_ahead sizing = {.plan = *part}, *p;
     const size_t placed = (part->slot_count + 63) / 64 * sizeof(uint64_t), built = part->run_count * sizeof *p->built,
                  grams = gram_slots(&sizing) * sizeof *p->grams;
-    p = mmap(NULL, sizeof *p + placed + built + grams, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
+    if (!(p = vp_os_take(sizeof *p + placed + built + grams)))
         return NULL;
     p->plan = *part;
     p->bytes = sizeof *p + placed + built + grams;

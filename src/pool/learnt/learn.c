@@ -8,7 +8,6 @@
 #include "pool/learnt/ahead.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 struct vp_learn *vp_learn_create(void) {
     const size_t bytes = sizeof(struct vp_learn) + VP_LEARNT_REQUESTS * sizeof(struct vp_learn_item);
@@ -285,8 +284,8 @@ int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_devic
     const size_t requests = VP_LEARNT_REQUESTS * sizeof *out->requests, slots = VP_LEARNT_SLOTS * sizeof *out->slots,
                  runs = VP_LEARNT_RUNS * sizeof *out->runs, cells = s.cell_count * sizeof *s.cells;
     *bytes = slots + runs + requests + HASH * sizeof *s.hash + cells;
-    char *all = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED)
+    char *all = vp_os_take_sparse(*bytes);
+    if (!all)
         return -ENOMEM;
     *mem = all;
     *out = (struct vp_learnt_device){.slots = (void *)all, .runs = (void *)(all + slots)};

@@ -10,7 +10,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static const char *const zones[VP_ZONES] = {"small", "large", "bare"};
 
@@ -241,8 +240,8 @@ static int make_room(struct vp_learnt *out, size_t length, struct reader *r) {
                  slots = r->slots_left * sizeof(struct vp_learnt_slot),
                  requests = (size_t)VP_LEARNT_DEVICES * VP_LEARNT_REQUESTS * sizeof(uint32_t);
     out->mem_bytes = runs + slots + requests;
-    char *mem = mmap(NULL, out->mem_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mem == MAP_FAILED)
+    char *mem = vp_os_take_sparse(out->mem_bytes);
+    if (!mem)
         return -ENOMEM;
     out->mem = mem;
     out->device[0].runs = (void *)mem;
