@@ -76,8 +76,8 @@ static struct search search(const struct vp_pool *pool, const struct vp_request 
         return s;
     /* All that is held up, small or large: together with its neighbours it might do. */
     search_index(&s, &pool->mem.mixed[req->zone], 0, false);
-    vp_list_each(index, &pool->mem.timeline_indexes, link)
-        if (index->zone == req->zone && index->timeline != req->timeline)
+    vp_list_each(index, &pool->mem.indexes, link)
+        if (index->zone == req->zone && index->timeline && index->timeline != req->timeline)
             search_index(&s, index, 0, false);
     return s;
 }
@@ -86,8 +86,8 @@ static struct search search(const struct vp_pool *pool, const struct vp_request 
 static struct vp_event *host_event(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
     struct vp_event *ev = NULL;
-    vp_list_each(index, &pool->mem.timeline_indexes, link) {
-        if (index->zone != req->zone || index->timeline->kind != VP_TIMELINE_BARRIER)
+    vp_list_each(index, &pool->mem.indexes, link) {
+        if (index->zone != req->zone || !index->timeline || index->timeline->kind != VP_TIMELINE_BARRIER)
             continue;
         for (struct vp_region *r = vp_index_first(index, req->size); r && !ev; r = vp_index_next(index, r))
             if (vp_mapping_at(&pool->mem, r->addr)->chunk->stream == vp_owner_of(req))

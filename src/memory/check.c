@@ -234,12 +234,9 @@ bool vp_memory_check(const struct vp_memory *mem, FILE *out) {
     size_t filed = 0, holes = 0;
     check_spaces(&w);
     check_chunks(&w);
-    for (int z = 0; z < VP_ZONES; z++) {
-        check_tree(&w, &mem->met[z], VP_FREE, &filed);
-        check_tree(&w, &mem->mixed[z], VP_FREE, &filed);
+    for (int z = 0; z < VP_ZONES; z++)
         check_tree(&w, &mem->holes[z], VP_HOLE, &holes);
-    }
-    vp_list_each(index, &mem->timeline_indexes, link)
+    vp_list_each(index, &mem->indexes, link)
         check_tree(&w, index, VP_FREE, &filed);
     if (filed != w.free_regions)
         breach(&w, "every free region is filed once", NULL);

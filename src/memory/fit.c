@@ -99,8 +99,8 @@ struct vp_fit vp_fit_find(struct vp_memory *mem, const struct vp_request *req, e
     /* A region that waits for one timeline may have a part that waits for nothing. */
     struct vp_index *index;
     if (!fit.region)
-        vp_list_each(index, &mem->timeline_indexes, link)
-            if (index->zone == zone && index->timeline != req->timeline)
+        vp_list_each(index, &mem->indexes, link)
+            if (index->zone == zone && index->timeline && index->timeline != req->timeline)
                 fit = better(fit, index_find(mem, index, req, use, false));
     return fit;
 }
@@ -109,8 +109,8 @@ struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, c
     enum vp_zone_name zone = req->zone;
     struct vp_fit fit = index_find(mem, &mem->mixed[zone], req, VP_USE_READY, true);
     struct vp_index *index;
-    vp_list_each(index, &mem->timeline_indexes, link)
-        if (index->zone == zone && index->timeline->kind == VP_TIMELINE_BARRIER)
+    vp_list_each(index, &mem->indexes, link)
+        if (index->zone == zone && index->timeline && index->timeline->kind == VP_TIMELINE_BARRIER)
             fit = better(fit, index_find(mem, index, req, VP_USE_READY, true));
     if (fit.region) {
         const struct vp_piece *p = vp_piece_at(fit.region, fit.addr);
@@ -144,10 +144,7 @@ bool vp_fit_has_chunk(const struct vp_memory *mem) {
     /* Where chunks are large there may be many times as many free regions between the blocks in them. */
     size_t looks = mem->chunk_count;
     const struct vp_index *index;
-    for (int z = 0; z < VP_ZONES; z++)
-        if (index_has_chunk(mem, &mem->met[z], &looks) || index_has_chunk(mem, &mem->mixed[z], &looks))
-            return true;
-    vp_list_each(index, &mem->timeline_indexes, link)
+    vp_list_each(index, &mem->indexes, link)
         if (index_has_chunk(mem, index, &looks))
             return true;
     return !looks && one_is_free(mem);
@@ -162,10 +159,9 @@ static void refresh_index(struct vp_memory *mem, struct vp_index *index) {
 
 void vp_memory_refile(struct vp_memory *mem) {
     struct vp_index *index, *next;
-    for (int z = 0; z < VP_ZONES; z++)
-        refresh_index(mem, &mem->mixed[z]);
-    vp_list_each_safe(index, next, &mem->timeline_indexes, link)
-        refresh_index(mem, index);
+    vp_list_each_safe(index, next, &mem->indexes, link)
+        if (index != &mem->met[index->zone])
+            refresh_index(mem, index);
     mem->moves = mem->timelines->moves;
 }
 
@@ -191,11 +187,7 @@ bool vp_fit_refresh(struct vp_memory *mem) {
 void vp_fit_synchronized(struct vp_memory *mem, const struct vp_timeline *timeline) {
     struct vp_index *index, *next;
     vp_fit_refresh(mem);
-    for (int z = 0; z < VP_ZONES; z++) {
-        index_synchronized(mem, &mem->met[z], timeline);
-        index_synchronized(mem, &mem->mixed[z], timeline);
-    }
-    vp_list_each_safe(index, next, &mem->timeline_indexes, link)
+    vp_list_each_safe(index, next, &mem->indexes, link)
         index_synchronized(mem, index, timeline);
 }
 

@@ -50,6 +50,8 @@ int vp_index_init(struct vp_memory *mem, struct vp_index *index, struct vp_timel
     *index = (struct vp_index){.timeline = timeline, .zone = zone};
     RB_INIT(&index->tree);
     vp_list_init(&index->link);
+    if (!timeline)
+        vp_list_append(&mem->indexes, &index->link);
     if (zone != VP_ZONE_SMALL)
         return 0;
     index->bins = vp_slab_alloc_raw(&mem->bins_slab);
@@ -68,7 +70,7 @@ void vp_index_finish(struct vp_memory *mem, struct vp_index *index) {
 void vp_index_add(struct vp_memory *mem, struct vp_index *index, struct vp_region *r) {
     r->index = index;
     if (!index->count++ && index->timeline)
-        vp_list_append(&mem->timeline_indexes, &index->link);
+        vp_list_append(&mem->indexes, &index->link);
     if (!binned(index, r->size)) {
         RB_INSERT(vp_region_tree, &index->tree, r);
         return;

@@ -33,7 +33,7 @@ int vp_memory_init(struct vp_memory *mem) {
     vp_list_init(&mem->chunks);
     vp_list_init(&mem->spares);
     vp_list_init(&mem->zombies);
-    vp_list_init(&mem->timeline_indexes);
+    vp_list_init(&mem->indexes);
     vp_slab_init(&mem->region_slab, sizeof(struct vp_region));
     vp_slab_init(&mem->piece_slab, sizeof(struct vp_piece));
     mem->region_slab.many = mem->piece_slab.many = true;

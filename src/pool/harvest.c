@@ -20,21 +20,6 @@ static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const str
     }
 }
 
-static void harvest_index(struct vp_pool *pool, struct vp_harvest *h, struct vp_index *index) {
-    for (struct vp_region *r = vp_index_first(index, pool->mem.granularity); r; r = vp_index_next(index, r))
-        harvest_region(pool, h, r);
-}
-
-static void harvest_all(struct vp_pool *pool, struct vp_harvest *h) {
-    struct vp_index *index;
-    for (int z = 0; z < VP_ZONES; z++) {
-        harvest_index(pool, h, &pool->mem.met[z]);
-        harvest_index(pool, h, &pool->mem.mixed[z]);
-    }
-    vp_list_each(index, &pool->mem.timeline_indexes, link)
-        harvest_index(pool, h, index);
-}
-
 /* Those that need no wait first. Large chunks first: a handle costs the same whatever its size. Then those whose region
  * is of least use otherwise; then the lowest, so that a repeating program repeats its addresses. */
 static bool before(const struct vp_candidate *a, const struct vp_candidate *b) {
@@ -123,8 +108,11 @@ void vp_harvest_break_one(struct vp_pool *pool, const struct vp_harvest *h) {
 }
 
 void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
+    const struct vp_index *index;
     h->count = 0;
-    harvest_all(pool, h);
+    vp_list_each(index, &pool->mem.indexes, link)
+        for (struct vp_region *r = vp_index_first(index, pool->mem.granularity); r; r = vp_index_next(index, r))
+            harvest_region(pool, h, r);
     h->chosen = choose(h->list, h->count, want, h->exact, &h->bytes);
 }
 
@@ -150,9 +138,8 @@ void vp_harvest_ends(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
     struct vp_index *index;
     h->count = 0;
     h->exact = true;
-    harvest_ends(pool, h, &pool->mem.met[VP_ZONE_LARGE]);
-    vp_list_each(index, &pool->mem.timeline_indexes, link)
-        if (index->zone == VP_ZONE_LARGE)
+    vp_list_each(index, &pool->mem.indexes, link)
+        if (index->zone == VP_ZONE_LARGE && index != &pool->mem.mixed[VP_ZONE_LARGE])
             harvest_ends(pool, h, index);
     h->chosen = choose(h->list, h->count, want, true, &h->bytes);
     while (h->chosen > ENDS_MOST)

@@ -283,22 +283,13 @@ static void look_at_region(struct look *l, struct vp_region *r) {
     }
 }
 
-static void look_at_index(struct look *l, struct vp_index *index, size_t least) {
-    for (struct vp_region *r = vp_index_first(index, least); r; r = vp_index_next(index, r))
-        look_at_region(l, r);
-}
-
 static void look(struct look *l) {
-    struct vp_memory *mem = &l->pool->mem;
     const size_t least = l->builds && l->req->size > PIECE_LEAST ? PIECE_LEAST : l->req->size;
-    struct vp_index *index;
-    for (int z = VP_ZONE_SMALL; z <= VP_ZONE_LARGE; z++) {
-        look_at_index(l, &mem->met[z], least);
-        look_at_index(l, &mem->mixed[z], least);
-    }
-    vp_list_each(index, &mem->timeline_indexes, link)
+    const struct vp_index *index;
+    vp_list_each(index, &l->pool->mem.indexes, link)
         if (index->zone <= VP_ZONE_LARGE)
-            look_at_index(l, index, least);
+            for (struct vp_region *r = vp_index_first(index, least); r; r = vp_index_next(index, r))
+                look_at_region(l, r);
 }
 
 struct vp_fit vp_tight_fit(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {

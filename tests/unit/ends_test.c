@@ -441,7 +441,7 @@ static size_t walked(void) {
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
         lines += length(&ctx->timelines);
     return lines + length(&vp_state.timelines.pending) + length(&vp_state.timelines.ended) +
-           length(&vp_state.pools[0]->mem.timeline_indexes) + length(&vp_state.pools[0]->caches.used);
+           length(&vp_state.pools[0]->mem.indexes) + length(&vp_state.pools[0]->caches.used);
 }
 
 Test(ends, a_hundred_thousand_streams) {
