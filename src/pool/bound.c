@@ -133,31 +133,17 @@ static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usab
     /* The largest chunk may be larger by now than it was when the addresses were taken. */
     const bool exact = req->alone || vp_pool_room(pool) > p->stop - p->end;
     struct vp_harvest h = {.req = req, .use = use, .exact = exact};
-    size_t want = p->end - p->at, fresh = 0;
-    int err = 0;
+    size_t want = p->end - p->at, built;
     if (!vp_harvest_room(pool, &h, want))
         return -ENOMEM;
     vp_harvest(pool, &h, want);
-    struct vp_chunk **chunks = (struct vp_chunk **)h.list;
-    const size_t n = h.chosen < PART ? h.chosen : PART;
-    if (n == h.chosen && exact && h.bytes < want)
+    if (h.chosen <= PART && exact && h.bytes < want)
         vp_harvest_break_one(pool, &h);
-    for (size_t i = 0; i < n; i++)
-        chunks[i] = h.list[i].chunk;
-    if (n == h.chosen && h.bytes < want)
-        err = vp_fresh_create(pool, want - h.bytes, vp_fresh_handle(pool, req, want - h.bytes), chunks + n, &fresh);
-    if (!err)
-        err = vp_stitch_map(&pool->mem, chunks, n + fresh, p->at);
-    if (err) {
-        while (fresh)
-            vp_chunk_destroy(&pool->mem, chunks[n + --fresh]);
-        return err;
-    }
-    for (size_t i = 0; i < n && vp_slack_stays(pool, req); i++)
-        vp_mapping_settle(&pool->mem, chunks[i]);
-    for (size_t i = 0; i < n + fresh; i++)
-        p->at += chunks[i]->size;
-    return 0;
+    for (; h.chosen > PART; want = h.bytes)
+        h.bytes -= h.list[--h.chosen].chunk->size;
+    int err = vp_fresh_assemble(pool, &h, want, p->at, &built);
+    p->at += err ? 0 : vp_greater(h.bytes, want);
+    return err;
 }
 
 bool vp_bound_ended(const struct vp_request *req) {

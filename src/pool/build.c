@@ -135,33 +135,6 @@ static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
     return vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
 }
 
-static size_t fresh_handle(const struct vp_pool *pool, const struct vp_harvest *h, size_t fresh) {
-    size_t size = vp_fresh_handle(pool, h->req, fresh);
-    while (h->few && fresh / size > VP_FRESH_FEW)
-        size *= 2;
-    return size;
-}
-
-/* A new range at `hole` of the chosen chunks, and fresh ones for the rest of `want` bytes. `*built`: of how many. */
-static int assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUdeviceptr hole, size_t *built) {
-    /* The chosen chunks move up to the front of the same memory, each over what was read before. */
-    struct vp_chunk **chunks = (struct vp_chunk **)h->list;
-    size_t old = h->chosen, lacking = h->bytes < want ? want - h->bytes : 0, fresh = 0;
-    int err = 0;
-    for (size_t i = 0; i < old; i++)
-        chunks[i] = h->list[i].chunk;
-    if (lacking)
-        err = vp_fresh_create(pool, lacking, fresh_handle(pool, h, lacking), chunks + old, &fresh);
-    if (!err)
-        err = vp_stitch_map(&pool->mem, chunks, old + fresh, hole);
-    for (size_t i = 0; i < old && !err && (vp_slack_stays(pool, h->req) || vp_tight(pool, h->req)); i++)
-        vp_mapping_settle(&pool->mem, chunks[i]);
-    *built = old + fresh;
-    while (err && fresh)
-        vp_chunk_destroy(&pool->mem, chunks[old + --fresh]);
-    return err;
-}
-
 /* One thread does at a time; what it leaves is looked at anew. */
 static int build_in_parts(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                           struct vp_region **out) {
@@ -209,7 +182,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     }
     const size_t spared = want && !created ? vp_bound_spare(pool, &h, want) : 0;
     if (want)
-        err = assemble(pool, &h, want, site.map, &built);
+        err = vp_fresh_assemble(pool, &h, want, site.map, &built);
     if (!err && pool->ahead && req->zone == VP_ZONE_SMALL)
         pool->ahead->small += want;
     if (spared)
@@ -232,7 +205,7 @@ int vp_build_fresh(struct vp_pool *pool, const struct vp_request *req, struct vp
     if (!err && !vp_harvest_room(pool, &h, want))
         err = -ENOMEM;
     if (!err)
-        err = assemble(pool, &h, want, site.map, &built);
+        err = vp_fresh_assemble(pool, &h, want, site.map, &built);
     return err ? err
                : vp_fit_take(&pool->mem, (struct vp_fit){vp_region_at(&pool->mem, site.begin), site.begin}, req, out);
 }

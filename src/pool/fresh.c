@@ -80,3 +80,30 @@ size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req,
             size *= 2;
     return size;
 }
+
+/* The largest handle of fresh memory in a new range. */
+static size_t handle_of_range(const struct vp_pool *pool, const struct vp_harvest *h, size_t fresh) {
+    size_t size = vp_fresh_handle(pool, h->req, fresh);
+    while (h->few && fresh / size > VP_FRESH_FEW)
+        size *= 2;
+    return size;
+}
+
+int vp_fresh_assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUdeviceptr addr, size_t *built) {
+    /* The chosen chunks move up to the front of the same memory, each over what was read before. */
+    struct vp_chunk **chunks = (struct vp_chunk **)h->list;
+    size_t old = h->chosen, lacking = h->bytes < want ? want - h->bytes : 0, fresh = 0;
+    int err = 0;
+    for (size_t i = 0; i < old; i++)
+        chunks[i] = h->list[i].chunk;
+    if (lacking)
+        err = vp_fresh_create(pool, lacking, handle_of_range(pool, h, lacking), chunks + old, &fresh);
+    if (!err)
+        err = vp_stitch_map(&pool->mem, chunks, old + fresh, addr);
+    for (size_t i = 0; i < old && !err && (vp_slack_stays(pool, h->req) || vp_tight(pool, h->req)); i++)
+        vp_mapping_settle(&pool->mem, chunks[i]);
+    *built = old + fresh;
+    while (err && fresh)
+        vp_chunk_destroy(&pool->mem, chunks[old + --fresh]);
+    return err;
+}

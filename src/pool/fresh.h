@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "pool/pool.h"
+#include "pool/harvest.h"
 
 /* Fresh memory is made in so many handles at most; and where there would be more, in so many: each costs the driver
  * some 31 microseconds. */
@@ -21,3 +21,6 @@ bool vp_fresh_possible(struct vp_pool *pool, size_t bytes, size_t largest);
  * then lies in a small handle, of which little is pinned when the block behind it stays; and later ranges find small
  * handles to end in. `*count` of them are made, also where it fails. 0, -ENOMEM or -EIO. */
 int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct vp_chunk **out, size_t *count);
+/* A new range at `addr`, a hole or building: of the chosen chunks, and of fresh ones for the rest of `want` bytes.
+ * `*built`: of how many. 0; -ENOMEM or -EIO, with nothing mapped there. */
+int vp_fresh_assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUdeviceptr addr, size_t *built);
