@@ -118,48 +118,38 @@ static const char *name_or_none(const char *name) {
     return name && *name ? name : NO_NAME;
 }
 
-static void mark(const char *name) {
+static void mark(const char *name, void *domain) {
     vpool_mark(name);
 }
 
-static int push(const char *name) {
-    return vpool_range_push(name_or_none(name));
+static int push(const char *name, void *domain) {
+    return domain ? vp_marks_push(name_or_none(name), domain) : vpool_range_push(name_or_none(name));
 }
 
 /* Of the process: one thread may start it, and another end it. */
-static uint64_t start(const char *name) {
+static uint64_t start(const char *name, void *domain) {
     return vp_marks_start(name_or_none(name));
 }
 
-/* Each of these is to be had with a name in ASCII, a wide one, and one among other attributes. */
+/* Each of these is to be had with a name in ASCII, a wide one, and one among other attributes, and so of a domain. */
 #define NAMED(result, call)                                                                                            \
     static result call##_a(const char *name) {                                                                         \
-        return call(name);                                                                                             \
+        return call(name, NULL);                                                                                       \
     }                                                                                                                  \
     static result call##_w(const wchar_t *wide) {                                                                      \
         char name[NAME];                                                                                               \
-        return call(narrow(wide, name));                                                                               \
+        return call(narrow(wide, name), NULL);                                                                         \
+    }                                                                                                                  \
+    static result domain_##call(void *domain, const struct nvtx_attributes *attributes) {                              \
+        char name[NAME];                                                                                               \
+        return call(name_of(attributes, name), domain);                                                                \
     }                                                                                                                  \
     static result call##_ex(const struct nvtx_attributes *attributes) {                                                \
-        char name[NAME];                                                                                               \
-        return call(name_of(attributes, name));                                                                        \
+        return domain_##call(NULL, attributes);                                                                        \
     }
 NAMED(void, mark)
 NAMED(int, push)
 NAMED(uint64_t, start)
-
-static void domain_mark(void *domain, const struct nvtx_attributes *a) {
-    mark_ex(a);
-}
-
-static int domain_push(void *domain, const struct nvtx_attributes *a) {
-    char name[NAME];
-    return vp_marks_push(name_of(a, name), domain);
-}
-
-static uint64_t domain_start(void *domain, const struct nvtx_attributes *a) {
-    return start_ex(a);
-}
 
 static void domain_end(void *domain, uint64_t id) {
     vp_marks_end(id);
