@@ -150,6 +150,20 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
     return way != VP_COPY_AS_IT_IS;
 }
 
+/* A copy that is made as it is unless it was `translated`; once more if it failed and is worth it `again`. */
+#define VP_MAKE_COPY(symbol, stream, translated, again, ...)                                                           \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        CUresult res;                                                                                                  \
+        VP_WORKS(stream);                                                                                              \
+        if (vp_api_copies_matter() && translated)                                                                      \
+            return res;                                                                                                \
+        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
+        if (again)                                                                                                     \
+            res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
+        VP_COPY_AGAIN(stream, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                                 \
+        return res;                                                                                                    \
+    }
+
 /* ---- ranges ---- */
 
 static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream, bool sync,
@@ -167,19 +181,11 @@ static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
 }
 
 #define VP_MAKE_RANGE(symbol, like, sync, stream, ...)                                                                 \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        CUresult res;                                                                                                  \
-        VP_WORKS(stream);                                                                                              \
-        if (vp_api_copies_matter() &&                                                                                  \
-            translated_range((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c, stream, sync, &res))             \
-            return res;                                                                                                \
-        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
-        if (__builtin_expect(res == CUDA_ERROR_INVALID_VALUE, false) &&                                                \
-            backed((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c))                                           \
-            res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
-        VP_COPY_AGAIN(stream, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                                 \
-        return res;                                                                                                    \
-    }
+    VP_MAKE_COPY(symbol, stream,                                                                                       \
+                 translated_range((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c, stream, sync, &res),        \
+                 __builtin_expect(res == CUDA_ERROR_INVALID_VALUE, false) &&                                           \
+                     backed((CUdeviceptr)(uintptr_t)a, (CUdeviceptr)(uintptr_t)b, c),                                  \
+                 __VA_ARGS__)
 
 /* ---- rows and slices ---- */
 
@@ -209,16 +215,7 @@ static bool translated_3d(const CUDA_MEMCPY3D *p, CUstream stream, bool sync, CU
     return vp_copy_translated(&copy, res);
 }
 
-#define VP_MAKE_AREA(symbol, stream, translated, ...)                                                                  \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        CUresult res;                                                                                                  \
-        VP_WORKS(stream);                                                                                              \
-        if (vp_api_copies_matter() && translated)                                                                      \
-            return res;                                                                                                \
-        res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                  \
-        VP_COPY_AGAIN(stream, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                                 \
-        return res;                                                                                                    \
-    }
+#define VP_MAKE_AREA(symbol, stream, translated, ...) VP_MAKE_COPY(symbol, stream, translated, false, __VA_ARGS__)
 #define VP_MAKE_AREA_2D(symbol, like, sync, stream, ...)                                                               \
     VP_MAKE_AREA(symbol, stream, translated_2d(a, stream, sync, &res), __VA_ARGS__)
 #define VP_MAKE_AREA_3D(symbol, like, sync, stream, ...)                                                               \

@@ -40,19 +40,23 @@
 #define VP_MAKE(symbol, like, kind, ...) VP_MAKE_##kind(symbol, like, ##__VA_ARGS__)
 #define VP_MAKE_BY_HAND(symbol, like)
 
-/* Does `first`, then calls CUDA, once or as often as may help (it wants so many bytes), and after a success does
- * `then`. */
-#define VP_MAKE_DOOR(symbol, first, tries, wanted, then, ...)                                                          \
+/* Does `first`, makes the call, and, `if_so`, does `last`. */
+#define VP_MAKE_WITH(symbol, first, call, if_so, last, ...)                                                            \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
         if (ours)                                                                                                      \
             first;                                                                                                     \
-        CUresult res = VP_TRIED(ours && tries, wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                        \
-        if (ours && res == CUDA_SUCCESS)                                                                               \
-            then;                                                                                                      \
+        CUresult res = call;                                                                                           \
+        if (ours && (if_so))                                                                                           \
+            last;                                                                                                      \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
+/* Does `first`, then calls CUDA, once or as often as may help (it wants so many bytes), and after a success does
+ * `then`. */
+#define VP_MAKE_DOOR(symbol, first, tries, wanted, then, ...)                                                          \
+    VP_MAKE_WITH(symbol, first, VP_TRIED(ours &&tries, wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__))),                \
+                 res == CUDA_SUCCESS, then, __VA_ARGS__)
 #define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, true, 0, (void)0, __VA_ARGS__)
 #define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, 0, then, __VA_ARGS__)
@@ -81,16 +85,7 @@ static inline void vp_note_work(const CUstream *stream) {
 
 /* Does `first`, calls CUDA, and does `last`, whatever came of it (`res`). */
 #define VP_MAKE_BRACKETED(symbol, like, first, last, ...)                                                              \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        bool ours = vp_door_enter();                                                                                   \
-        if (ours)                                                                                                      \
-            first;                                                                                                     \
-        CUresult res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                         \
-        if (ours)                                                                                                      \
-            last;                                                                                                      \
-        vp_door_leave();                                                                                               \
-        return res;                                                                                                    \
-    }
+    VP_MAKE_WITH(symbol, first, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)), true, last, __VA_ARGS__)
 
 /* Serves an allocation of `size` bytes or a free, or counts it as passed on, which may have `queued` it. What is ours
  * CUDA cannot free: within a door, as from a signal's handler, it is served, too. */
