@@ -53,20 +53,6 @@ static size_t part(struct vp_candidate *c, size_t n, size_t most) {
     return m;
 }
 
-/* Puts those of [from, to) that are taken to the front of the list, in the order in which they are found from the back
- * on. Returns how many they are. */
-static size_t gather(struct vp_candidate *c, size_t from, size_t to) {
-    size_t taken = to;
-    for (size_t i = to; i-- > from;)
-        if (c[i].taken)
-            vp_sort_swap(&c[i], &c[--taken], sizeof *c);
-    for (size_t i = taken, j = to; i + 1 < j; i++)
-        vp_sort_swap(&c[i], &c[--j], sizeof *c);
-    for (size_t i = taken; i < to; i++)
-        vp_sort_swap(&c[i], &c[i - taken], sizeof *c);
-    return to - taken;
-}
-
 /* The smallest of those that are left, and of these the first. */
 static size_t smallest(const struct vp_candidate *c, size_t n, size_t taken) {
     size_t least = taken;
@@ -79,16 +65,20 @@ static size_t smallest(const struct vp_candidate *c, size_t n, size_t taken) {
 
 /* Puts the chosen ones to the front of the list. Of many chunks few are wanted: a heap sorts no more than these. */
 static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool exact, size_t *bytes) {
-    size_t end = part(c, n, want), heap = end, sum = 0;
+    size_t end = part(c, n, want), heap = end, taken = 0, sum = 0;
     for (size_t i = heap / 2; i-- > 0;)
         sink(c, heap, i);
+    /* What it gives up lies behind it then; of that, what is taken at the very end, the last one first. */
     while (heap && sum < want) {
-        c[0].taken = c[0].chunk->size <= want - sum;
-        sum += c[0].taken ? c[0].chunk->size : 0;
         vp_sort_swap(&c[0], &c[--heap], sizeof *c);
         sink(c, heap, 0);
+        if (c[heap].chunk->size <= want - sum) {
+            sum += c[heap].chunk->size;
+            vp_sort_swap(&c[heap], &c[end - ++taken], sizeof *c);
+        }
     }
-    size_t taken = gather(c, heap, end);
+    for (size_t i = 0; i < taken && i < end / 2; i++)
+        vp_sort_swap(&c[i], &c[end - 1 - i], sizeof *c);
     if (sum < want && taken < n && !exact) {
         vp_sort_swap(&c[taken], &c[smallest(c, n, taken)], sizeof *c);
         sum += c[taken++].chunk->size;

@@ -6,10 +6,9 @@
 
 struct vp_candidate {
     struct vp_chunk *chunk;
-    size_t region : 61; /* size of the free region around it */
+    size_t region : 62; /* size of the free region around it */
     size_t ready : 1;   /* no wait needed */
-    size_t taken : 1;
-    size_t spared : 1; /* it lies where a place can be made longer */
+    size_t spared : 1;  /* it lies where a place can be made longer */
 };
 
 struct vp_harvest {
