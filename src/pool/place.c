@@ -183,18 +183,22 @@ static enum place look_at(struct vp_pool *pool, const struct vp_place *k, const 
                                                                     : PLACE_GONE;
 }
 
-/* The first place that will do among those from `k` on that have at most `most` bytes. One that is found gone is
- * forgotten, and counts for no try. */
-static struct vp_fit find(struct vp_pool *pool, struct vp_place *k, size_t most, int tries,
-                          const struct vp_request *req, enum vp_usable use) {
+/* The first place that will do among those from `k` on that have at most `most` bytes; with `open`, those that may be
+ * free: one in which a block lies goes aside then. That, and one that is found gone and is forgotten, count for no try.
+ */
+static inline struct vp_fit find(struct vp_pool *pool, struct vp_place *k, bool open, size_t most, int tries,
+                                 const struct vp_request *req, enum vp_usable use) {
     struct vp_region *block;
     for (struct vp_place *next; tries > 0 && k && k->size <= most; k = next) {
-        next = RB_NEXT(vp_place_tree, &pool->places[req->zone], k);
+        next = open ? RB_NEXT(vp_open_places, &pool->open_places[req->zone], k)
+                    : RB_NEXT(vp_place_tree, &pool->places[req->zone], k);
         enum place place = look_at(pool, k, req, use, &block);
         if (place == PLACE_GONE)
             vp_place_remove(pool, k);
         else if (switch_over(pool, k, req->size, place))
             return (struct vp_fit){vp_region_in(&pool->mem, k->space, k->addr), k->addr};
+        else if (open && block)
+            vp_place_take(pool, k, block);
         else
             tries--;
     }
@@ -208,21 +212,7 @@ static struct vp_place *oldest_open(struct vp_pool *pool, const struct vp_reques
 }
 
 struct vp_fit vp_place_find(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_place *k = oldest_open(pool, req), *next;
-    struct vp_region *block;
-    for (int tries = TRIES; tries > 0 && k && k->size == req->size; k = next) {
-        next = RB_NEXT(vp_open_places, &pool->open_places[req->zone], k);
-        enum place place = look_at(pool, k, req, use, &block);
-        if (place == PLACE_GONE)
-            vp_place_remove(pool, k);
-        else if (switch_over(pool, k, req->size, place))
-            return (struct vp_fit){vp_region_in(&pool->mem, k->space, k->addr), k->addr};
-        else if (block)
-            vp_place_take(pool, k, block);
-        else
-            tries--;
-    }
-    return (struct vp_fit){NULL, 0};
+    return find(pool, oldest_open(pool, req), true, req->size, TRIES, req, use);
 }
 
 struct vp_fit vp_place_find_at(struct vp_pool *pool, CUdeviceptr addr, const struct vp_request *req,
@@ -258,7 +248,7 @@ bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUde
 
 struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     struct vp_place key = {.size = req->size + 1};
-    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req->size + req->size / OVER,
+    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), false, req->size + req->size / OVER,
                 TRIES_LARGER, req, use);
 }
 
