@@ -21,7 +21,6 @@ struct object {
     const char *strings;
     const ElfW(Half) * versions; /* NULL: the object has none */
     const uint32_t *gnu_hash;
-    const uint32_t *hash;
     const char *name;
 };
 
@@ -67,7 +66,6 @@ VP_EARLY static void object_read(struct object *object, const struct link_map *m
     object->strings = NULL;
     object->versions = NULL;
     object->gnu_hash = NULL;
-    object->hash = NULL;
     for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
         const void *table = table_at(map->l_addr, entry->d_un.d_ptr);
         if (entry->d_tag == DT_SYMTAB)
@@ -78,8 +76,6 @@ VP_EARLY static void object_read(struct object *object, const struct link_map *m
             object->versions = table;
         else if (entry->d_tag == DT_GNU_HASH)
             object->gnu_hash = table;
-        else if (entry->d_tag == DT_HASH)
-            object->hash = table;
         else if (entry->d_tag == DT_SONAME)
             name = entry->d_un.d_val;
     }
@@ -99,36 +95,28 @@ VP_EARLY static bool is_default_version(const struct object *object, uint32_t in
 }
 
 /* Any version will do, since the right one differs between architectures and libcs; the default one for
- * choice. The GNU table begins with the number of buckets, the first symbol in it and the size of a Bloom
- * filter, which one search does not need; its chains are one array beside the symbols, the lowest bit marks
- * the end of each. */
+ * choice. The GNU table, which every libc of the last fifteen years has, begins with the number of buckets, the first
+ * symbol in it and the size of a Bloom filter, which one search does not need; its chains are one array beside the
+ * symbols, the lowest bit marks the end of each. */
 VP_EARLY static void *object_function(const struct object *object, const char *name) {
+    const uint32_t *table = object->gnu_hash;
     void *found = NULL, *function;
-    if (!object->symbols || !object->strings)
+    if (!object->symbols || !object->strings || !table)
         return NULL;
-    if (object->gnu_hash) {
-        const uint32_t *table = object->gnu_hash;
-        uint32_t buckets = table[0], first = table[1];
-        const uint32_t *bucket = (const uint32_t *)((const ElfW(Addr) *)&table[4] + table[2]);
-        const uint32_t *chain = bucket + buckets;
-        uint32_t hash = 5381, index;
-        for (const char *c = name; *c; c++)
-            hash = hash * 33 + (unsigned char)*c;
-        index = bucket[hash % buckets];
-        if (index < first)
-            return NULL;
-        do {
-            function = function_at(object, index, name);
-            if (function && (!found || is_default_version(object, index)))
-                found = function;
-        } while (!(chain[index++ - first] & 1));
-    } else if (object->hash) {
-        for (uint32_t index = 1; index < object->hash[1]; index++) {
-            function = function_at(object, index, name);
-            if (function && (!found || is_default_version(object, index)))
-                found = function;
-        }
-    }
+    uint32_t buckets = table[0], first = table[1];
+    const uint32_t *bucket = (const uint32_t *)((const ElfW(Addr) *)&table[4] + table[2]);
+    const uint32_t *chain = bucket + buckets;
+    uint32_t hash = 5381, index;
+    for (const char *c = name; *c; c++)
+        hash = hash * 33 + (unsigned char)*c;
+    index = bucket[hash % buckets];
+    if (index < first)
+        return NULL;
+    do {
+        function = function_at(object, index, name);
+        if (function && (!found || is_default_version(object, index)))
+            found = function;
+    } while (!(chain[index++ - first] & 1));
     return found;
 }
 
