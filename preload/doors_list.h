@@ -186,7 +186,7 @@
       void *, unsigned int) \
     X(cuEventSynchronize, cuEventSynchronize, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUevent)
 
-/* What is queued on streams, but for copies: queue.c. Each is noted, since the legacy stream's rule orders streams by it;
+/* What is queued on streams, but for copies: stream.c. Each is noted, since the legacy stream's rule orders streams by it;
  * and may want memory of the device, as a kernel does that its first launch loads. */
 #define VP_ON(X, symbol, stream, ...) VP_QUEUED(X, symbol, symbol, stream, (LAUNCHED, false), __VA_ARGS__)
 #define VP_FILLS(X, bits, type) \
@@ -271,7 +271,7 @@
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, TRIED_THEN, res = peer_enabled(a), CUcontext, unsigned int) \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)
 
-/* Modules and libraries: module.c. They take memory of the device when they are loaded, or lazily, when a function or a
+/* Modules and libraries: memory.c. They take memory of the device when they are loaded, or lazily, when a function or a
  * variable of theirs is first asked for, or launched: then for its threads, its heap and what it prints, too. */
 #define VP_DOORS_MODULE(X) \
     X(cuModuleLoad, cuModuleLoad, TRIED, CUmodule *, const char *) \

@@ -1,4 +1,4 @@
-/* Doors of the driver: streams, their captures, and what they are made to wait for.
+/* Doors of the driver: streams, their captures, and what is queued on them or they are made to wait for.
  *
  * While nothing ties the process to the world outside, a stream may be made to wait for another's work before the pool
  * grows. With a tie, the work awaited may itself be waiting for something that this process has yet to do, and CUDA's
@@ -35,3 +35,4 @@ static void host_function(CUstream stream) {
 }
 
 VP_DOORS_STREAM(VP_MAKE)
+VP_DOORS_QUEUE(VP_MAKE)
