@@ -28,6 +28,13 @@ struct vp_policy {
 
 extern const struct vp_policy vp_policy_vpool;
 
+/* What VPOOL_WAIT means to a stream's request. `usual`: what is done where the choice is left to the library. */
+static inline int vp_waits_of(int choice, int usual) {
+    static const int meant[] = {
+        [VP_WAIT_NEVER] = VP_WAITS_NEVER, [VP_WAIT_LATE] = VP_WAITS_LATE, [VP_WAIT_EARLY] = VP_WAITS_EARLY};
+    return choice == VP_WAIT_AUTO ? usual : meant[choice];
+}
+
 /* The policies to choose from, by enum vp_policy_choice; NULL: not here. Each program and library that is linked with
  * the core brings the table along: pool/policies.c is vpool's own policy alone, compare/all.c has the published
  * allocators, too. */

@@ -7,7 +7,6 @@
 #include "pool/bound.h"
 #include "pool/giving.h"
 #include "pool/throttle.h"
-#include "pool/waits.h"
 #include "process/poison.h"
 #include "process/spill.h"
 

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "pool/throttle.h"
-#include "pool/waits.h"
+#include "pool/policy.h"
 #include "tool/run/launch.h"
 #include "tool/plan/modules.h"
 #include "tool/replay/native.h"
