@@ -58,6 +58,11 @@ bool vp_chunk_ask_less(CUmemAllocationProp *prop) {
     return true;
 }
 
+static void note_held(struct vp_memory *mem, size_t size) {
+    mem->stats.held_bytes += size;
+    mem->stats.peak_held_bytes = vp_greater(mem->stats.peak_held_bytes, mem->stats.held_bytes);
+}
+
 /* Physical memory for a chunk of that size, which is then held. */
 static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
@@ -76,13 +81,8 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
         return errno_of(mem, res);
     mem->prop = prop;
     chunk->birth = ++mem->births;
-    vp_memory_note_held(mem, size);
+    note_held(mem, size);
     return 0;
-}
-
-void vp_memory_note_held(struct vp_memory *mem, size_t size) {
-    mem->stats.held_bytes += size;
-    mem->stats.peak_held_bytes = vp_greater(mem->stats.peak_held_bytes, mem->stats.held_bytes);
 }
 
 /* The same of the host's, which counts apart, and for no limit of the device's. */
@@ -97,6 +97,13 @@ static int create_on_host(struct vp_memory *mem, struct vp_chunk *chunk, size_t 
     return 0;
 }
 
+static void enlist(struct vp_memory *mem, struct vp_chunk *chunk) {
+    vp_list_append(&mem->chunks, &chunk->link);
+    mem->chunk_count++;
+    if (!chunk->host)
+        mem->largest = vp_greater(mem->largest, chunk->size);
+}
+
 int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chunk **out) {
     struct vp_chunk *chunk = vp_slab_alloc(&mem->chunk_slab);
     int err = !chunk ? -ENOMEM : host ? create_on_host(mem, chunk, size) : create(mem, chunk, size);
@@ -105,10 +112,7 @@ int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chu
         return err;
     }
     chunk->size = size;
-    vp_list_append(&mem->chunks, &chunk->link);
-    mem->chunk_count++;
-    if (!host && size > mem->largest)
-        mem->largest = size;
+    enlist(mem, chunk);
     *out = chunk;
     return 0;
 }
@@ -223,6 +227,17 @@ static bool make_for_less(struct vp_memory *mem, struct vp_chunk **chunks, size_
     return made;
 }
 
+/* A new mapping, which is not current. Its node was reserved. */
+static struct vp_mapping *map_note(struct vp_memory *mem, struct vp_chunk *chunk, CUdeviceptr addr) {
+    struct vp_mapping *m = vp_slab_alloc(&mem->mapping_slab);
+    *m = (struct vp_mapping){.addr = addr, .chunk = chunk, .next = chunk->mappings};
+    chunk->mappings = m;
+    vp_list_append(&mem->zombies, &m->zombie);
+    vp_mapping_note(mem, m, true);
+    mem->mappings++;
+    return m;
+}
+
 int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
     CUdeviceptr end = addr;
     size_t done = 0;
@@ -245,15 +260,32 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
     }
     end = addr;
     for (size_t i = 0; i < n; i++) {
-        struct vp_mapping *m = vp_slab_alloc(&mem->mapping_slab);
-        *m = (struct vp_mapping){.addr = end, .chunk = chunks[i]};
-        m->next = chunks[i]->mappings;
-        chunks[i]->mappings = m;
-        vp_list_append(&mem->zombies, &m->zombie);
-        vp_mapping_note(mem, m, true);
+        map_note(mem, chunks[i], end);
         end += chunks[i]->size;
     }
-    mem->mappings += n;
+    return 0;
+}
+
+int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, size_t size, CUdeviceptr addr) {
+    int err = vp_space_reserve(mem, 8);
+    if (!err)
+        err = vp_slab_reserve(&mem->mapping_slab, 1);
+    struct vp_chunk *chunk = err ? NULL : vp_slab_alloc(&mem->chunk_slab);
+    if (!chunk)
+        return -ENOMEM;
+    *chunk = (struct vp_chunk){.handle = handle, .size = size, .planned = true, .birth = ++mem->births};
+    enlist(mem, chunk);
+    note_held(mem, size);
+    mem->stats.planned_bytes += size;
+    chunk->current = chunk->home = map_note(mem, chunk, addr);
+    vp_chunk_tell(mem, chunk);
+    vp_list_remove(&chunk->home->zombie);
+    struct vp_region *r = vp_region_carve(mem, addr, addr + size);
+    assert(r->state == VP_BUILDING && !r->pieces);
+    vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
+    r->planned = false;
+    r->state = VP_FREE;
+    vp_region_join(mem, r);
     return 0;
 }
 

@@ -18,14 +18,13 @@ int vp_chunk_create(struct vp_memory *mem, size_t size, bool host, struct vp_chu
 void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare);
 /* Releases spares until it is so many bytes, or all. Their sum. */
 size_t vp_chunk_release_spares(struct vp_memory *mem, size_t least);
-/* adopt.c. A handle that is mapped at `addr`, open to whom it should be, becomes a chunk; of a building region without
+/* A handle that is mapped at `addr`, open to whom it should be, becomes a chunk; of a building region without
  * mappings its addresses become free memory. 0, or -ENOMEM with nothing changed. */
 int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, size_t size, CUdeviceptr addr)
     __attribute__((cold));
 /* Opens what was mapped there to all that the memory is open to. 0, -ENOMEM or -EIO. */
 int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size);
-/* So much more is held; a mapping is found by its addresses, or no longer. */
-void vp_memory_note_held(struct vp_memory *mem, size_t size);
+/* A mapping is found by its addresses, or no longer. */
 void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m, bool there);
 /* Whoever watches hears of a change to a mapping, or to all of a chunk's. */
 static inline void vp_mapping_tell(const struct vp_memory *mem, const struct vp_mapping *m) {
