@@ -149,7 +149,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     if (err)
         return err;
     if (site.want && vp_tight(pool, req) && vp_tight_blocked(pool, req, use, site.want / pool->mem.granularity) &&
-        vp_throttle_blocked_due(pool, req, site.want))
+        vp_throttle_due(pool, req, site.want, VP_THROTTLED_BLOCKED))
         return -EAGAIN;
     size_t built = 0, want = site.want;
     struct vp_harvest h = {.req = req,
@@ -160,7 +160,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     if (!vp_harvest_room(pool, &h, want))
         return -ENOMEM;
     const bool lags = want && vp_throttle_room(pool, req, want) && fit_pending(pool, req);
-    if (lags && vp_throttle_lag_due(pool, req, want))
+    if (lags && vp_throttle_due(pool, req, want, VP_THROTTLED_LAGS))
         return -EAGAIN;
     const bool created = lags || (want && (vp_slack_room(pool, req, want) || vp_ahead_keeps_places(pool, req, want)));
     if (want && created && !lags && !h.exact && vp_slack_gathers(pool, req))
@@ -171,7 +171,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
             h.spared = vp_place_spare(pool, req, use);
             vp_harvest(pool, &h, want);
         }
-        if (vp_throttle_due(pool, req, want - h.bytes))
+        if (vp_throttle_due(pool, req, want - h.bytes, VP_THROTTLED))
             return -EAGAIN;
         if (vp_bound_parts(pool, &h, want))
             return h.bytes >= want || vp_fresh_possible(pool, want - h.bytes, 0) ? build_in_parts(pool, req, use, out)

@@ -150,9 +150,11 @@ static bool grows(const struct vp_pool *pool, const struct vp_request *req, size
            held <= alive + alive / GROWTH_SHARE + room(alive);
 }
 
-static bool due(struct vp_pool *pool, const struct vp_request *req, size_t fresh, bool blocked) {
-    size_t held = pool->mem.stats.held_bytes + fresh;
-    if (!fresh || !may_wait(pool, req, held, blocked) || (!blocked && grows(pool, req, held)))
+bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh, enum vp_throttled how) {
+    const size_t held = pool->mem.stats.held_bytes + fresh;
+    const bool blocked = how == VP_THROTTLED_BLOCKED;
+    if ((how == VP_THROTTLED_LAGS && !may_use_lead(pool)) || !fresh || !may_wait(pool, req, held, blocked) ||
+        (!blocked && grows(pool, req, held)))
         return false;
     pool->throttle.lacking = fresh;
     return true;
@@ -164,18 +166,6 @@ bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
         return false;
     pool->throttle.lacking = 0;
     return true;
-}
-
-bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    return due(pool, req, fresh, false);
-}
-
-bool vp_throttle_lag_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    return may_use_lead(pool) && due(pool, req, fresh, false);
-}
-
-bool vp_throttle_blocked_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
-    return due(pool, req, fresh, true);
 }
 
 /* The device ran out of work during a wait or a request, and stood still for so long. */

@@ -20,11 +20,12 @@
 
 /* Is a request to wait for pending frees, which would else make `fresh` bytes of new memory? To be asked before any
  * mapping, `fresh` or 0. */
-bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
-/* The same where room for it is left (vp_throttle_room()): only while that costs nothing. */
-bool vp_throttle_lag_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
-/* The same where old mappings are in the way, and `fresh` bytes will be opened for it. */
-bool vp_throttle_blocked_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh);
+enum vp_throttled {
+    VP_THROTTLED,         /* that is all about it */
+    VP_THROTTLED_LAGS,    /* room for it is left (vp_throttle_room()): only while that costs nothing */
+    VP_THROTTLED_BLOCKED, /* old mappings are in the way, and so many bytes will be opened for it */
+};
+bool vp_throttle_due(struct vp_pool *pool, const struct vp_request *req, size_t fresh, enum vp_throttled how);
 /* Is it rather to wait for the place that served its size before, if that is pending, than to take another? While there
  * is no room for a further one. What it would take instead is the place of something else, which then needs another: a
  * program that repeats itself would never come to rest. */
