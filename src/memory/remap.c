@@ -159,10 +159,8 @@ int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m) {
         err = vp_chunk_unmap(mem, m);
     if (err)
         return err;
-    struct vp_region *r = vp_region_carve(mem, addr, addr + size);
-    vp_region_unfile(r);
+    struct vp_region *r = vp_region_turn(mem, addr, addr + size, VP_HOLE);
     vp_region_clear_pieces(mem, r);
-    r->state = VP_HOLE;
     vp_region_join(mem, r);
     return 0;
 }

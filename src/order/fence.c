@@ -106,15 +106,12 @@ int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp
     return 0;
 }
 
-void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline) {
-    if (!timeline->context->gone)
-        add_open(ls, fence, timeline);
-}
-
-void vp_fence_add_earlier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq) {
+void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq) {
+    if (timeline->context->gone)
+        return;
     if (seq >= timeline->next)
-        vp_fence_add_late(ls, fence, timeline);
-    else if (!timeline->context->gone)
+        add_open(ls, fence, timeline);
+    else
         fence_add(ls, fence, timeline, seq, false);
 }
 

@@ -42,10 +42,8 @@ int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp
  * event alone does not do (H200). */
 int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record);
 /* The point of a free that happened on `timeline` earlier, with no event of its own, in an empty fence: none if
- * the timeline's context is gone. */
-void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline);
-/* The same, where the timeline's next event had the number `seq` at the free. */
-void vp_fence_add_earlier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq);
+ * the timeline's context is gone. The timeline's next event had the number `seq` at the free. */
+void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq);
 /* The same for a free that promises the end of all work of a context so far (cudaFree). `record` where blocking streams
  * can all be named (vp_timelines_all_named): only within a call of the program's that waits for the device in CUDA. */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record);

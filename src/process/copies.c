@@ -37,23 +37,21 @@ void vp_copies_update(void) {
     atomic_store_explicit(&vp_copies_matter, spilled || (vp_state.used & (vp_state.used - 1)), memory_order_relaxed);
 }
 
-static VP_LOCKED bool spilled_at(CUdeviceptr ptr) {
-    vp_pools_each(pool) if (vp_spill_holds(&pool->mem, ptr)) return true;
-    return false;
+static VP_LOCKED struct vp_pool *pool_at(CUdeviceptr ptr) {
+    vp_pools_each(pool) if (vp_mapping_at(&pool->mem, ptr)) return pool;
+    return NULL;
+}
+
+static VP_LOCKED bool spilled_at(const struct vp_pool *pool, CUdeviceptr ptr) {
+    return pool && vp_spill_holds(&pool->mem, ptr);
 }
 
 bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src) {
     if (!atomic_load_explicit(&any_spilled, memory_order_relaxed) || !vp_enter())
         return false;
-    const bool spilled = spilled_at(dst) || spilled_at(src);
+    const bool spilled = spilled_at(pool_at(dst), dst) || spilled_at(pool_at(src), src);
     vp_leave();
     return spilled;
-}
-
-static VP_LOCKED bool find_spilled(struct vp_copy_end *dst, struct vp_copy_end *src) {
-    dst->spilled = !dst->anywhere && dst->ptr && spilled_at(dst->ptr);
-    src->spilled = !src->anywhere && src->ptr && spilled_at(src->ptr);
-    return dst->spilled || src->spilled;
 }
 
 static VP_LOCKED CUcontext handle_on(CUdevice dev) {
@@ -81,11 +79,6 @@ static VP_LOCKED bool pool_reached(struct vp_pool *pool, CUdevice dev) {
     if (!((pool->mem.refused | pool->mem.peers) & one) && !can_access(dev, pool->mem.device))
         pool->mem.refused |= one;
     return vp_memory_add_copier(&pool->mem, dev);
-}
-
-static VP_LOCKED struct vp_pool *pool_at(CUdeviceptr ptr) {
-    vp_pools_each(pool) if (vp_mapping_at(&pool->mem, ptr)) return pool;
-    return NULL;
 }
 
 /* Memory that is not ours. */
@@ -186,7 +179,9 @@ static enum vp_copy_way find_way(bool node, CUcontext handle, CUstream stream, s
     if (!vp_enter())
         return way;
     const struct owner to = owner_of(dst), from = owner_of(src);
-    if (find_spilled(dst, src))
+    dst->spilled = spilled_at(to.pool, dst->ptr);
+    src->spilled = spilled_at(from.pool, src->ptr);
+    if (dst->spilled || src->spilled)
         way = VP_COPY_UNDIRECTED;
     if ((to.pool || to.import || from.pool || from.import) &&
         !reached_by_all(to, from, node ? devices_of_node(handle, to, from) : devices_of(stream, to, from))) {

@@ -4,23 +4,19 @@
 
 #include <errno.h>
 
-/* The pairs below lose nothing that a caller of cuMemAlloc could tell apart. */
-static const struct {
-    int err;
-    CUresult res;
-} pairs[] = {
-    {-ENOMEM, CUDA_ERROR_OUT_OF_MEMORY},     {-EINVAL, CUDA_ERROR_INVALID_VALUE}, {-ENODEV, CUDA_ERROR_INVALID_CONTEXT},
-    {-EOPNOTSUPP, CUDA_ERROR_NOT_SUPPORTED}, {-EAGAIN, CUDA_ERROR_NOT_READY},
-};
-
 CUresult vp_result_of(int err, const struct vp_pool *pool, const struct vp_context *ctx) {
     CUresult res = err == -EIO && pool ? vp_pool_error(pool, ctx) : CUDA_SUCCESS;
     if (res)
         return res;
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].err == err)
-            return pairs[i].res;
-    return CUDA_ERROR_UNKNOWN;
+    /* Nothing is lost that a caller of cuMemAlloc could tell apart. */
+    switch (err) {
+    case -ENOMEM: return CUDA_ERROR_OUT_OF_MEMORY;
+    case -EINVAL: return CUDA_ERROR_INVALID_VALUE;
+    case -ENODEV: return CUDA_ERROR_INVALID_CONTEXT;
+    case -EOPNOTSUPP: return CUDA_ERROR_NOT_SUPPORTED;
+    case -EAGAIN: return CUDA_ERROR_NOT_READY;
+    default: return CUDA_ERROR_UNKNOWN;
+    }
 }
 
 CUresult vp_ipc_refused(int err, const struct vp_region *block) {
