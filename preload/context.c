@@ -1,5 +1,5 @@
-/* Doors of the driver: contexts and their peers, of which the pool must know when they begin and end. A context may run
- * work, and so must be waited for by a cudaFree, before it ever allocates. */
+/* Doors of the driver: contexts, what is loaded into them, and their peers, of which the pool must know when they begin
+ * and end. A context may run work, and so must be waited for by a cudaFree, before it ever allocates. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 
@@ -98,3 +98,4 @@ static CUresult peer_enabled(CUcontext peer) {
 }
 
 VP_DOORS_CONTEXT(VP_MAKE)
+VP_DOORS_MODULE(VP_MAKE)

@@ -271,7 +271,7 @@
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, TRIED_THEN, res = peer_enabled(a), CUcontext, unsigned int) \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)
 
-/* Modules and libraries: memory.c. They take memory of the device when they are loaded, or lazily, when a function or a
+/* Modules and libraries: context.c. They take memory of the device when they are loaded, or lazily, when a function or a
  * variable of theirs is first asked for, or launched: then for its threads, its heap and what it prints, too. */
 #define VP_DOORS_MODULE(X) \
     X(cuModuleLoad, cuModuleLoad, TRIED, CUmodule *, const char *) \
@@ -438,7 +438,7 @@
 /* X(symbol): functions of PyTorch's libraries, by their C++ names, which stay as they are in every version that has them.
  * Those that tell of streams, sizes and blocks are in torch.c: CURRENT is c10::cuda::getCurrentCUDAStream(signed char),
  * STREAM c10::cuda::CUDAStream::stream() const, ROUND the two of roundup_power2_divisions(unsigned long), REPORT
- * c10::reportMemoryUsageToProfiler(). Those that only tell that they are called are in torch_pass.S. */
+ * c10::reportMemoryUsageToProfiler(). Those that only tell that they are called are in pass.S. */
 #define VP_TORCH_CURRENT _ZN3c104cuda20getCurrentCUDAStreamEa
 #define VP_TORCH_STREAM _ZNK3c104cuda10CUDAStream6streamEv
 #define VP_TORCH_ROUND_CUDA _ZN3c104cuda20CUDACachingAllocator19CUDAAllocatorConfig24roundup_power2_divisionsEm
@@ -471,7 +471,7 @@
     X(18, _ZN3c105ErrorC2ENS_14SourceLocationESs) \
     X(19, _ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE)
 
-/* X(symbol): libc's own: dlsym.S. */
+/* X(symbol): libc's own: pass.S. */
 #define VP_DOORS_LIBC(X) \
     X(dlsym) \
     X(dlvsym)

@@ -21,7 +21,7 @@ typedef void *vp_dlvsym_fn(void *handle, const char *name, const char *version);
 typedef void *vp_dlopen_fn(const char *file, int mode);
 typedef int vp_dlclose_fn(void *handle);
 
-/* libc's own; the assembly jumps to the first two. Never NULL once vp_early_find() has run. Somebody else's
+/* libc's own; the doors of the first two go on to them. Never NULL once vp_early_find() has run. Somebody else's
  * dlopen() may look CUDA up, and so come back to where it was called from. */
 extern vp_dlsym_fn *vp_real_dlsym;
 extern vp_dlvsym_fn *vp_real_dlvsym;
@@ -45,9 +45,9 @@ extern const char vp_early_names[];
 /* The same of the runtime's. */
 extern const char vp_early_runtime_names[];
 
-/* There is no such symbol: the program gets NULL. The assembly knows the number. */
+/* There is no such symbol: the program gets NULL. */
 #define VP_EARLY_NOTHING ((void *)1)
 
-/* What the assembly asks: the door to hand out, or NULL to go on to libc with the arguments untouched.
+/* What a look-up is answered: the door to hand out, or NULL to go on to libc with the arguments untouched.
  * `version` is NULL for dlsym; for a name that is a door's, `lookup` has the answer. */
 void *vp_early_ask(void *handle, const char *name, const char *version, vp_dlvsym_fn *lookup);

@@ -64,7 +64,7 @@ static void *ask_anywhere(const void *handle, const char *name) {
 }
 
 /* Finding libcuda leaves a state in dlerror, so it comes first: the program sees that of its own look-up. For
- * NULL the assembly repeats a failed look-up, with its message. */
+ * NULL libc repeats a failed look-up, with its message. */
 void *vp_lookup_ask(void *handle, const char *name, const char *version) {
     if (vp_early_is_anywhere(handle))
         return ask_anywhere(handle, name);
@@ -74,6 +74,19 @@ void *vp_lookup_ask(void *handle, const char *name, const char *version) {
     if (!real)
         return NULL;
     return name[0] == 'c' ? vp_lookup_exchange(real) : name[0] == 'n' ? exchange_nccl(name, real) : exchange_libc(real);
+}
+
+VP_EARLY static void *given(void *answer) {
+    return answer;
+}
+
+VP_EARLY void *vp_lookup_pass(unsigned index, uintptr_t *registers, const void *address) {
+    const char *version = index ? (const char *)registers[2] : NULL;
+    void *answer = vp_early_ask((void *)registers[0], (const char *)registers[1], version, vp_lookup_ask);
+    if (!answer)
+        return index ? (void *)vp_real_dlvsym : (void *)vp_real_dlsym;
+    registers[0] = answer == VP_EARLY_NOTHING ? 0 : (uintptr_t)answer;
+    return (void *)given;
 }
 
 #define VP_MAKE_RESOLVES(symbol, like, ...)                                                                            \

@@ -1,4 +1,4 @@
-/* Doors of the driver: memory that the device hands out at once, and modules and libraries, which take some.
+/* Doors of the driver: memory that the device hands out at once.
  *
  * Some of it is none of ours: whoever asks for it gets CUDA's own. But when it runs out, what we keep may be what is
  * missing: it is given back, waited for if need be, and the call made again (VP_TRIED). So it is at every door of a
@@ -11,4 +11,3 @@
 #include "make.h"
 
 VP_DOORS_MEMORY(VP_MAKE)
-VP_DOORS_MODULE(VP_MAKE)

@@ -50,7 +50,7 @@ enum vp_nccl_door {
         VP_NCCL_COUNT
 };
 
-/* First those of torch_pass.S, by their numbers there. */
+/* First those of pass.S, by their numbers there. */
 enum vp_torch_symbol {
 #define VP_TORCH_ENUM(index, symbol) VP_TORCH_PASS_##index = index,
     VP_DOORS_TORCH_PASSED(VP_TORCH_ENUM)

@@ -306,7 +306,7 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
     real(ptr, change, allocated, reserved, device);
 }
 
-/* ---- calls that pass: torch_pass.S ---- */
+/* ---- calls that pass: pass.S ---- */
 
 /* The value of a setting in a variable of PyTorch's; NULL: it has none there. */
 static const char *setting_in(const char *name, const char *setting) {

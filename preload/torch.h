@@ -24,7 +24,7 @@
 #include "process/bare.h"
 #include "table.h"
 
-/* What the numbers of torch_pass.S mean. */
+/* What the numbers of pass.S mean. */
 enum {
     VP_TORCH_REFUSED = 0,
     VP_TORCH_GET_ENV = 1,

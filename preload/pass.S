@@ -1,21 +1,25 @@
-/* Functions of PyTorch's libraries of which only the call matters: told of, then jumped to with every argument in place.
+/* Functions of which the call matters: told of, then jumped to with every argument in place. So are those of PyTorch's
+ * libraries, of which no signature is needed this way, nor a look at where the answer goes; and dlsym and dlvsym, seen by the
+ * program instead of libc's: libc tells by the return address who asks, and by that what RTLD_NEXT, RTLD_DEFAULT and the
+ * symbols of privately loaded libraries are, so that the real function must be *jumped* to, with the program's own return
+ * address, and no compiler promises that of C.
  *
- * No signature is needed this way, nor a look at where the answer goes. vp_torch_pass() gets the number, the registers of
- * the first arguments and the return address, and answers the real function's address. */
+ * Who is told gets the number, the registers of the first arguments, which it may change, and the return address, and answers
+ * the address to jump to. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "doors_list.h"
 
 #if defined(__x86_64__)
 
-    .macro PASS number, name
+    .macro PASS number, name, told
     .globl  \name
     .type   \name, @function
     .p2align 4
 \name:
     .cfi_startproc
     endbr64
-    subq    $64, %rsp
-    .cfi_adjust_cfa_offset 64
+    subq    $72, %rsp       /* the stack is aligned for a call */
+    .cfi_adjust_cfa_offset 72
     movq    %rdi, 0(%rsp)
     movq    %rsi, 8(%rsp)
     movq    %rdx, 16(%rsp)
@@ -24,20 +28,16 @@
     movq    %r9, 40(%rsp)
     movl    $\number, %edi
     movq    %rsp, %rsi
-    movq    64(%rsp), %rdx  /* the return address */
-    subq    $8, %rsp        /* the stack is aligned for a call */
-    .cfi_adjust_cfa_offset 8
-    call    vp_torch_pass
-    addq    $8, %rsp
-    .cfi_adjust_cfa_offset -8
+    movq    72(%rsp), %rdx  /* the return address */
+    call    \told
     movq    0(%rsp), %rdi
     movq    8(%rsp), %rsi
     movq    16(%rsp), %rdx
     movq    24(%rsp), %rcx
     movq    32(%rsp), %r8
     movq    40(%rsp), %r9
-    addq    $64, %rsp
-    .cfi_adjust_cfa_offset -64
+    addq    $72, %rsp
+    .cfi_adjust_cfa_offset -72
     jmp     *%rax
     .cfi_endproc
     .size   \name, . - \name
@@ -45,7 +45,7 @@
 
 #elif defined(__aarch64__)
 
-    .macro PASS number, name
+    .macro PASS number, name, told
     .globl  \name
     .type   \name, %function
     .p2align 4
@@ -65,7 +65,7 @@
     mov     w0, #\number
     add     x1, sp, #16
     mov     x2, x30
-    bl      vp_torch_pass
+    bl      \told
     mov     x16, x0
     ldp     x0, x1, [sp, #16]
     ldp     x2, x3, [sp, #32]
@@ -85,9 +85,12 @@
 #error "written for x86-64 and aarch64"
 #endif
 
+    .hidden vp_lookup_pass
     .hidden vp_torch_pass
     .text
-#define PASSED(number, symbol) PASS number, symbol;
+#define PASSED(number, symbol) PASS number, symbol, vp_torch_pass;
     VP_DOORS_TORCH_PASSED(PASSED)
+    PASS 0, dlsym, vp_lookup_pass
+    PASS 1, dlvsym, vp_lookup_pass
 
     .section .note.GNU-stack, "", %progbits
