@@ -93,39 +93,24 @@ static bool replaceable(const struct vp_memory *mem, const struct vp_mapping *m,
     return m && m->chunk->current != m && m->chunk->home != m && (later || vp_mapping_over(mem, m));
 }
 
-/* Up to `most` bytes of addresses behind `addr`, where a free region ends. */
-static CUdeviceptr room_after(const struct vp_memory *mem, struct vp_region *r, size_t most, bool later) {
-    CUdeviceptr at = vp_region_end(r), stop = at + most;
-    while (at < stop && (r = vp_region_next(r))) {
-        if (r->state != VP_HOLE && r->state != VP_ZOMBIE)
-            break;
+/* How far chunks of others may be mapped behind a free region, or before it, up to `most` bytes. */
+static CUdeviceptr room_beside(const struct vp_memory *mem, struct vp_region *r, size_t most, bool later, bool behind) {
+    const CUdeviceptr edge = behind ? vp_region_end(r) : r->addr;
+    size_t room = 0;
+    while (room < most && (r = behind ? vp_region_next(r) : vp_region_prev(r)) &&
+           (r->state == VP_HOLE || r->state == VP_ZOMBIE)) {
+        const size_t all = room + r->size;
         if (r->state == VP_HOLE)
-            at = vp_region_end(r);
-        while (at < vp_region_end(r) && at < stop) {
-            const struct vp_mapping *m = vp_mapping_at(mem, at);
+            room = all;
+        while (room < all && room < most) {
+            const struct vp_mapping *m = vp_mapping_at(mem, behind ? edge + room : edge - room - 1);
             if (!replaceable(mem, m, later))
-                return at;
-            at = m->addr + m->chunk->size;
+                return behind ? edge + room : edge - room;
+            room += m->chunk->size;
         }
     }
-    return at < stop ? at : stop;
-}
-
-static CUdeviceptr room_before(const struct vp_memory *mem, struct vp_region *r, size_t most, bool later) {
-    CUdeviceptr at = r->addr, stop = at > r->space->base + most ? at - most : r->space->base;
-    while (at > stop && (r = vp_region_prev(r))) {
-        if (r->state != VP_HOLE && r->state != VP_ZOMBIE)
-            break;
-        if (r->state == VP_HOLE)
-            at = r->addr;
-        while (at > r->addr && at > stop) {
-            const struct vp_mapping *m = vp_mapping_at(mem, at - 1);
-            if (!replaceable(mem, m, later))
-                return at;
-            at = m->addr;
-        }
-    }
-    return at > stop ? at : stop;
+    room = vp_lesser(room, most);
+    return behind ? edge + room : edge - room;
 }
 
 /* Live blocks in the chunk at `addr`, as far as they are counted. */
@@ -264,9 +249,9 @@ static void look_at_run(struct look *l, struct vp_region *r, CUdeviceptr begin, 
     if (!l->builds)
         return;
     if (end == vp_region_end(r) && run.last == end)
-        run.after = room_after(mem, r, most, l->later);
+        run.after = room_beside(mem, r, most, l->later, true);
     if (begin == r->addr && run.first == begin)
-        run.before = room_before(mem, r, most, l->later);
+        run.before = room_beside(mem, r, most, l->later, false);
     look_around(l, &run);
 }
 
