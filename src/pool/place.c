@@ -183,6 +183,12 @@ static enum place look_at(struct vp_pool *pool, const struct vp_place *k, const 
                                                                     : PLACE_GONE;
 }
 
+/* The first place of at least so many bytes, whether it may be free or not. */
+static struct vp_place *first_from(struct vp_pool *pool, const struct vp_request *req, size_t size) {
+    struct vp_place key = {.size = size};
+    return RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+}
+
 /* The first place that will do among those from `k` on that have at most `most` bytes; with `open`, those that may be
  * free: one in which a block lies goes aside then. That, and one that is found gone and is forgotten, count for no try.
  */
@@ -239,7 +245,7 @@ bool vp_place_is_pending(struct vp_pool *pool, const struct vp_request *req) {
 }
 
 bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
-    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+    struct vp_place *k = first_from(pool, req, req->size);
     if (!k || k->size != req->size || k->addr != addr)
         return false;
     vp_place_touch(pool, k);
@@ -247,9 +253,8 @@ bool vp_place_is_oldest(struct vp_pool *pool, const struct vp_request *req, CUde
 }
 
 struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_place key = {.size = req->size + 1};
-    return find(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), false, req->size + req->size / OVER,
-                TRIES_LARGER, req, use);
+    return find(pool, first_from(pool, req, req->size + 1), false, req->size + req->size / OVER, TRIES_LARGER, req,
+                use);
 }
 
 /* How far the addresses from the beginning of a place on are mapped, looking no farther than `size` bytes; 0: less than
@@ -280,14 +285,12 @@ static struct vp_place *smaller(struct vp_pool *pool, struct vp_place *k, const 
 }
 
 bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req) {
-    struct vp_place key = {.size = req->size};
-    return smaller(pool, RB_NFIND(vp_place_tree, &pool->places[req->zone], &key), req);
+    return smaller(pool, first_from(pool, req, req->size), req);
 }
 
 struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                                     CUdeviceptr *end) {
-    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key),
-                    *largest = NULL;
+    struct vp_place *k = first_from(pool, req, req->size), *largest = NULL;
     enum place place, largest_place = PLACE_TAKEN;
     struct vp_region *block;
     for (int tries = TRIES_SMALLER; tries-- > 0 && (k = smaller(pool, k, req));) {
@@ -310,8 +313,7 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
 
 bool vp_place_doubles(struct vp_pool *pool, const struct vp_request *req) {
     for (size_t size = req->size / 2; size >= req->size >> DOUBLED; size /= 2) {
-        struct vp_place key = {.size = size - size / ABOUT}, *k;
-        k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
+        const struct vp_place *k = first_from(pool, req, size - size / ABOUT);
         if (!k || k->size > size + size / ABOUT)
             return false;
     }
@@ -319,8 +321,7 @@ bool vp_place_doubles(struct vp_pool *pool, const struct vp_request *req) {
 }
 
 uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_place key = {.size = req->size}, *k = RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
-    struct vp_place *spared[SPARED_MOST];
+    struct vp_place *k = first_from(pool, req, req->size), *spared[SPARED_MOST];
     struct vp_region *block;
     size_t n = 0;
     for (int tries = TRIES_SMALLER; tries-- > 0 && n < SPARED_MOST && (k = smaller(pool, k, req));) {
