@@ -60,16 +60,10 @@ static bool may_let_go(const struct vp_pool *pool) {
     return !atomic_load(&pool->mem.timelines->captures);
 }
 
-/* Is less sure to be there, beyond the block, than it may lose at its two ends? */
-static bool is_scarce(const struct vp_bare *bare) {
+/* Is less sure to be there, beyond the block, than it may lose at its two ends: of all pages, or of single ones? */
+static bool is_scarce(const struct vp_bare *bare, size_t (*of)(size_t)) {
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
-    return vp_bare_all_of(atomic_load(&bare->bounds)) < vp_bare_all_of(used) + VP_BARE_ENDS;
-}
-
-/* And of single pages? */
-static bool are_single_scarce(const struct vp_bare *bare) {
-    const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
-    return vp_bare_single_of(atomic_load(&bare->bounds)) < vp_bare_single_of(used) + VP_BARE_ENDS;
+    return of(atomic_load(&bare->bounds)) < of(used) + VP_BARE_ENDS;
 }
 
 /* What a block has it cannot let go of again in a capture, nor where a graph may use it. */
@@ -82,7 +76,7 @@ static bool has_for_good(const struct vp_pool *pool, const struct vp_bare_segmen
 static bool is_too_large(const struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m,
                          size_t more) {
     if (has_for_good(pool, segment))
-        return more && is_scarce(pool->bare) && vp_mapping_over(&pool->mem, m);
+        return more && is_scarce(pool->bare, vp_bare_all_of) && vp_mapping_over(&pool->mem, m);
     return is_worth(pool->bare, more) &&
            (vp_bare_tight(pool, more) ||
             (in_vain(segment, m) && vp_bare_loses(pool, more) && vp_mapping_over(&pool->mem, m)));
@@ -95,7 +89,7 @@ static bool is_too_small(const struct vp_pool *pool, const struct vp_bare_segmen
     if (vp_bare_pages(pool, m->chunk) > 1 || !(vp_bare_word(bare, vp_bare_page(bare, m->addr)) & VP_PAGE_FILLED))
         return false;
     return (bare->short_of && may_let_go(pool)) ||
-           (has_for_good(pool, segment) && are_single_scarce(bare) && vp_mapping_over(&pool->mem, m));
+           (has_for_good(pool, segment) && is_scarce(bare, vp_bare_single_of) && vp_mapping_over(&pool->mem, m));
 }
 
 /* What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
