@@ -447,29 +447,30 @@
 #define VP_DOORS_TORCH_TOLD(X) \
     X(VP_TORCH_CURRENT) X(VP_TORCH_STREAM) X(VP_TORCH_ROUND_CUDA) X(VP_TORCH_ROUND) X(VP_TORCH_REPORT)
 
-/* X(index, symbol): 0: an allocation was refused; 1, 2: the environment is read; 3 to 8: something fails; 9: its
- * allocator is changed for the program's; 17 to 19: an exception is made; all others: pools of memory are in use. */
+/* X(name, symbol): an allocation was refused; the environment is read; something fails, or is found not to hold, by a string
+ * of C++11, an old one, or neither; its allocator is changed for the program's; pools of memory are in use, by functions or
+ * objects; an exception is made. */
 #define VP_DOORS_TORCH_PASSED(X) \
-    X(0, _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE) \
-    X(1, _ZN3c105utils7get_envEPKc) \
-    X(2, _ZN3c105utils7get_envB5cxx11EPKc) \
-    X(3, _ZN3c106detail14torchCheckFailEPKcS2_jS2_) \
-    X(4, _ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
-    X(5, _ZN3c106detail14torchCheckFailEPKcS2_jRKSs) \
-    X(6, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_S2_) \
-    X(7, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
-    X(8, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKSs) \
-    X(9, _ZN5torch4cuda22CUDAPluggableAllocator22changeCurrentAllocatorERKSt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEE) \
-    X(10, _ZN2at4cuda17graph_pool_handleEv) \
-    X(11, _ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode) \
-    X(12, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEb) \
-    X(13, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbb) \
-    X(14, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbbb) \
-    X(15, _ZN2at4cuda7MemPoolC1EPN3c104cuda20CUDACachingAllocator13CUDAAllocatorEbbb) \
-    X(16, _ZN2at4cuda7MemPoolC1ESt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEEbbb) \
-    X(17, _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
-    X(18, _ZN3c105ErrorC2ENS_14SourceLocationESs) \
-    X(19, _ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE)
+    X(REFUSED, _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE) \
+    X(GET_ENV, _ZN3c105utils7get_envEPKc) \
+    X(GET_ENV_CXX11, _ZN3c105utils7get_envB5cxx11EPKc) \
+    X(FAILS, _ZN3c106detail14torchCheckFailEPKcS2_jS2_) \
+    X(FAILS_STRING, _ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
+    X(FAILS_OLD_STRING, _ZN3c106detail14torchCheckFailEPKcS2_jRKSs) \
+    X(ASSERTS, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_S2_) \
+    X(ASSERTS_STRING, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
+    X(ASSERTS_OLD_STRING, _ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKSs) \
+    X(CHANGES, _ZN5torch4cuda22CUDAPluggableAllocator22changeCurrentAllocatorERKSt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEE) \
+    X(POOLS, _ZN2at4cuda17graph_pool_handleEv) \
+    X(CAPTURES, _ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode) \
+    X(MEMPOOL_BOOL, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEb) \
+    X(MEMPOOL_2_BOOLS, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbb) \
+    X(MEMPOOL_3_BOOLS, _ZN3c104cuda7MemPoolC1EPNS0_20CUDACachingAllocator13CUDAAllocatorEbbb) \
+    X(MEMPOOL_OF_AT, _ZN2at4cuda7MemPoolC1EPN3c104cuda20CUDACachingAllocator13CUDAAllocatorEbbb) \
+    X(MEMPOOL_SHARED, _ZN2at4cuda7MemPoolC1ESt10shared_ptrIN3c104cuda20CUDACachingAllocator13CUDAAllocatorEEbbb) \
+    X(ERRORS, _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
+    X(ERRORS_OLD_STRING, _ZN3c105ErrorC2ENS_14SourceLocationESs) \
+    X(ERRORS_OF_MEMORY, _ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE)
 
 /* X(symbol): libc's own: pass.S. */
 #define VP_DOORS_LIBC(X) \

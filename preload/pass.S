@@ -11,7 +11,7 @@
 
 #if defined(__x86_64__)
 
-    .macro PASS number, name, told
+    .macro PASS name, told
     .globl  \name
     .type   \name, @function
     .p2align 4
@@ -26,7 +26,7 @@
     movq    %rcx, 24(%rsp)
     movq    %r8, 32(%rsp)
     movq    %r9, 40(%rsp)
-    movl    $\number, %edi
+    movl    $number, %edi
     movq    %rsp, %rsi
     movq    72(%rsp), %rdx  /* the return address */
     call    \told
@@ -41,11 +41,12 @@
     jmp     *%rax
     .cfi_endproc
     .size   \name, . - \name
+    .set    number, number + 1
     .endm
 
 #elif defined(__aarch64__)
 
-    .macro PASS number, name, told
+    .macro PASS name, told
     .globl  \name
     .type   \name, %function
     .p2align 4
@@ -62,7 +63,7 @@
     stp     x4, x5, [sp, #48]
     stp     x6, x7, [sp, #64]
     str     x8, [sp, #80]   /* where a large answer goes */
-    mov     w0, #\number
+    mov     w0, #number
     add     x1, sp, #16
     mov     x2, x30
     bl      \told
@@ -79,6 +80,7 @@
     br      x16
     .cfi_endproc
     .size   \name, . - \name
+    .set    number, number + 1
     .endm
 
 #else
@@ -88,9 +90,11 @@
     .hidden vp_lookup_pass
     .hidden vp_torch_pass
     .text
-#define PASSED(number, symbol) PASS number, symbol, vp_torch_pass;
+    .set    number, 0
+#define PASSED(name, symbol) PASS symbol, vp_torch_pass;
     VP_DOORS_TORCH_PASSED(PASSED)
-    PASS 0, dlsym, vp_lookup_pass
-    PASS 1, dlvsym, vp_lookup_pass
+    .set    number, 0
+#define OF_LIBC(symbol) PASS symbol, vp_lookup_pass;
+    VP_DOORS_LIBC(OF_LIBC)
 
     .section .note.GNU-stack, "", %progbits

@@ -8,7 +8,7 @@
 
 /* NCCL's, and C++ functions: nothing is known of them here but their names. */
 #define DECLARE(symbol, ...) __attribute__((visibility("default"))) extern void symbol(void);
-#define DECLARE_PASSED(index, symbol) DECLARE(symbol)
+#define DECLARE_PASSED(name, symbol) DECLARE(symbol)
 VP_DOORS_NCCL(DECLARE)
 VP_DOORS_TORCH_TOLD(DECLARE)
 VP_DOORS_TORCH_PASSED(DECLARE_PASSED)
@@ -18,7 +18,7 @@ const struct vp_door_table vp_door_table = {
     .driver = {VP_DOORS_DRIVER(DOOR)},
     .runtime = {VP_DOORS_RUNTIME(DOOR)},
     .nccl = {VP_DOORS_NCCL(DOOR)},
-#define DOOR_PASSED(index, symbol) symbol,
+#define DOOR_PASSED(name, symbol) symbol,
     .torch = {VP_DOORS_TORCH_PASSED(DOOR_PASSED) VP_DOORS_TORCH_TOLD(DOOR)},
 #undef DOOR_PASSED
 #undef DOOR

@@ -50,9 +50,9 @@ enum vp_nccl_door {
         VP_NCCL_COUNT
 };
 
-/* First those of pass.S, by their numbers there. */
+/* First those of pass.S. */
 enum vp_torch_symbol {
-#define VP_TORCH_ENUM(index, symbol) VP_TORCH_PASS_##index = index,
+#define VP_TORCH_ENUM(name, symbol) VP_TORCH_##name,
     VP_DOORS_TORCH_PASSED(VP_TORCH_ENUM)
 #undef VP_TORCH_ENUM
         VP_TORCH_PASSED,

@@ -124,7 +124,7 @@ static CUdevice current_device(void) {
 /* As PyTorch refuses: the profiler hears of it, then the error is thrown. */
 static _Noreturn void refuse(CUdevice device, size_t size) {
     uint64_t allocated = atomic_load(&devices[device].allocated), reserved = atomic_load(&devices[device].reserved);
-    void (*tell)(int64_t, size_t, size_t, uint16_t) = vp_torch_real_of((enum vp_torch_symbol)VP_TORCH_REFUSED,
+    void (*tell)(int64_t, size_t, size_t, uint16_t) = vp_torch_real_of(VP_TORCH_REFUSED,
                                                                        (const void *)atomic_load(&vp_torch_code.begin));
     said.frame = NULL;
     tell((int64_t)size, allocated, reserved, (uint16_t)(device << 8 | 1));

@@ -24,22 +24,6 @@
 #include "process/bare.h"
 #include "table.h"
 
-/* What the numbers of pass.S mean. */
-enum {
-    VP_TORCH_REFUSED = 0,
-    VP_TORCH_GET_ENV = 1,
-    VP_TORCH_GET_ENV_CXX11 = 2,
-    VP_TORCH_FAILS = 3,
-    VP_TORCH_FAILS_STRING = 4, /* of C++11 */
-    VP_TORCH_FAILS_OLD_STRING = 5,
-    VP_TORCH_ASSERTS = 6, /* three */
-    VP_TORCH_CHANGES = 9,
-    VP_TORCH_POOLS = 10,
-    VP_TORCH_CAPTURES = 11,
-    VP_TORCH_ERRORS = 17, /* three */
-    VP_TORCH_ERRORS_OLD_STRING = 18
-};
-
 /* ---- torch_find.c ---- */
 
 /* The real function, for a caller at `address`; one that does nothing if there is none. */

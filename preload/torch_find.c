@@ -15,7 +15,7 @@
 /* In the order of enum vp_torch_symbol. */
 #define TEXT(symbol) #symbol
 #define TOLD(symbol) TEXT(symbol),
-#define PASSED(index, symbol) TEXT(symbol),
+#define PASSED(name, symbol) TEXT(symbol),
 static const char *const names[] = {VP_DOORS_TORCH_PASSED(PASSED) VP_DOORS_TORCH_TOLD(TOLD)};
 _Static_assert(sizeof(names) / sizeof(names[0]) == VP_TORCH_SYMBOLS, "each has its name");
 
