@@ -5,7 +5,7 @@
 #include "base/descriptor.h"
 #include "base/os_memory.h"
 #include "watch/marks.h"
-#include "watch/stack_lines.h"
+#include "watch/stack_peak.h"
 #include "watch/stacks.h"
 
 #include <dlfcn.h>

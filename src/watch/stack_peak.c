@@ -1,10 +1,15 @@
-/* What each stack held at the peak. */
+/* What each stack held at the peak, and which line most. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_peak.h"
 
 #include "watch/stack_table.h"
 #include "base/clock.h"
 #include "base/os_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what each stack held ---- */
 
 struct held {
     int64_t bytes, before; /* now; before the first change since the peak `since` */
@@ -13,17 +18,15 @@ struct held {
 
 struct vp_lock vp_stack_peak_guard; /* comes last */
 static struct {
-    struct held *stacks; /* by number, one more than the table has room for; NULL: no block came yet */
+    struct held *stacks; /* by number; NULL: no block came yet, or there was no memory */
     int64_t alive, most;
     uint64_t peaks;     /* so far */
     uint64_t first, at; /* by vp_clock_ns(): the first block, the last peak */
-    bool has_none;      /* there was no memory */
 } peak VP_GUARDED_BY(vp_stack_peak_guard);
 
 static VP_REQUIRES(vp_stack_peak_guard) bool have_stacks(void) {
-    if (!peak.stacks && !peak.has_none) {
-        peak.stacks = vp_os_take_sparse((VP_STACKS_MOST + 1) * sizeof(struct held));
-        peak.has_none = !peak.stacks;
+    if (!peak.stacks) {
+        peak.stacks = vp_os_take_sparse(VP_STACKS_MOST * sizeof(struct held));
         peak.first = vp_clock_ns();
     }
     return peak.stacks;
@@ -31,7 +34,7 @@ static VP_REQUIRES(vp_stack_peak_guard) bool have_stacks(void) {
 
 void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
     vp_lock_take(&vp_stack_peak_guard);
-    if (stack <= VP_STACKS_MOST && have_stacks()) {
+    if (have_stacks()) {
         struct held *h = &peak.stacks[stack];
         if (h->since != peak.peaks)
             *h = (struct held){.bytes = h->bytes, .before = h->bytes, .since = peak.peaks};
@@ -46,21 +49,70 @@ void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
     vp_lock_release(&vp_stack_peak_guard);
 }
 
-static VP_REQUIRES(vp_stack_peak_guard) int64_t then(const struct held *h) {
-    return h->since == peak.peaks ? h->before : h->bytes;
+static VP_REQUIRES(vp_stack_peak_guard) uint64_t held_then(uint32_t stack) {
+    const struct held *h = &peak.stacks[stack];
+    const int64_t bytes = h->since == peak.peaks ? h->before : h->bytes;
+    return bytes > 0 ? (uint64_t)bytes : 0;
 }
 
-bool vp_stack_peak(struct vp_stack_peak *out, void (*held)(void *to, uint32_t stack, uint64_t bytes), void *to) {
-    if (!vp_lock_for_a_while(&vp_stack_peak_guard))
+/* ---- lines ---- */
+
+/* The rule of the tool's vp_stacks_line(): the innermost frame of the highest rank. */
+enum { ANY = 1, NATIVE, PYTHON, OWN };
+
+/* Of the file's name, behind LINE:FUNCTION: . What was typed has a name in angle brackets, too. */
+static bool is_own(const char *text) {
+    const char *file = strchr(text, ':');
+    file = file ? strchr(file + 1, ':') : NULL;
+    if (file && *++file == '<')
+        return !strncmp(file, "<stdin>", 7) || !strncmp(file, "<string>", 8) || !strncmp(file, "<ipython-input", 14);
+    return file && !strstr(file, "/site-packages/") && !strstr(file, "/dist-packages/") &&
+           !strstr(file, "/lib/python3");
+}
+
+static bool is_cuda(const char *path) {
+    const char *name = basename(path);
+    return !strncmp(name, "libcu", 5) || !strncmp(name, "libvpool", 8) || !strncmp(name, "libnv", 5);
+}
+
+static uint8_t rank_of(uint32_t frame) {
+    const char *text = vp_frame_label(frame);
+    if (vp_frame_kind(frame) == VP_FRAME_PYTHON)
+        return is_own(text) ? OWN : PYTHON;
+    if (vp_frame_kind(frame) == VP_FRAME_NATIVE)
+        return is_cuda(vp_module_path((uint32_t)strtoul(text, NULL, 10))) ? ANY : NATIVE;
+    return ANY;
+}
+
+bool vp_line_peak(struct vp_line_peak *out) {
+    /* Stacks first: their frames are there already. */
+    const uint32_t stacks = vp_stack_count() + 1, frames = vp_frame_count() + 1;
+    const size_t room = frames * (sizeof(uint64_t) + sizeof(uint8_t)) + stacks * sizeof(uint32_t);
+    uint64_t *held = vp_os_take(room);
+    *out = (struct vp_line_peak){0};
+    if (!held)
         return false;
-    const bool some = peak.stacks && peak.most > 0;
-    if (some) {
-        *out = (struct vp_stack_peak){.bytes = (uint64_t)peak.most, .ns = peak.at - peak.first};
-        const uint32_t count = vp_stack_count();
-        for (uint32_t i = 1; i <= count && i <= VP_STACKS_MOST; i++)
-            if (then(&peak.stacks[i]) > 0)
-                held(to, i, (uint64_t)then(&peak.stacks[i]));
+    uint32_t *line = (uint32_t *)(held + frames); /* of each stack: its frame */
+    uint8_t *rank = (uint8_t *)(line + stacks);
+    /* A stack's own frame is inside its parent's, whose number is lower. */
+    for (uint32_t i = 1; i < stacks; i++) {
+        const uint32_t own = vp_stack_frame(i), outer = line[vp_stack_parent(i)];
+        if (!rank[own])
+            rank[own] = rank_of(own);
+        line[i] = rank[outer] > rank[own] ? outer : own;
     }
-    vp_lock_release(&vp_stack_peak_guard);
-    return some;
+    if (vp_lock_for_a_while(&vp_stack_peak_guard)) {
+        for (uint32_t i = 1; peak.stacks && i < stacks; i++)
+            held[line[i]] += held_then(i);
+        out->of = (uint64_t)peak.most;
+        out->ns = peak.at - peak.first;
+        vp_lock_release(&vp_stack_peak_guard);
+    }
+    for (uint32_t i = 1; i < frames; i++)
+        if (held[i] > out->bytes) {
+            out->frame = i;
+            out->bytes = held[i];
+        }
+    vp_os_give(held, room);
+    return out->frame;
 }

@@ -1,4 +1,4 @@
-/* What each stack held when most was alive, of all devices together.
+/* What each stack held when most was alive, of all devices together, and which line held most then.
  *
  * Nothing is copied at a new peak: these are counted, and a stack whose bytes change for the first time since the last
  * one keeps what they were. */
@@ -7,17 +7,19 @@
 
 #include "base/lock.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* A block came (bytes above 0) or went. */
 void vp_stack_peak_add(uint32_t stack, int64_t bytes);
 
-struct vp_stack_peak {
-    uint64_t bytes; /* that were alive then, as far as stacks tell of it */
-    uint64_t ns;    /* since the first block */
+/* Stacks of one line count together, as in pages. */
+struct vp_line_peak {
+    uint32_t frame; /* that held most: of all stacks whose line it is, together */
+    uint64_t bytes;
+    uint64_t of; /* what was alive then, as far as stacks tell of it */
+    uint64_t ns; /* since the first block */
 };
-/* What it was, and what each stack held of it, which `held` is told under a lock. False: nothing was recorded. */
-bool vp_stack_peak(struct vp_stack_peak *out, void (*held)(void *to, uint32_t stack, uint64_t bytes), void *to);
+/* False: not known. Not under a lock. */
+bool vp_line_peak(struct vp_line_peak *out);
 
 extern struct vp_lock vp_stack_peak_guard;
