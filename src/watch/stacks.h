@@ -8,8 +8,6 @@
 #include "process/state.h"
 #include "watch/stack_table.h"
 
-/* ---- stacks.c ---- */
-
 /* What such a text asks for; 0 for none. False, with nothing read: it is not valid. */
 bool vp_stacks_read(const char *text, size_t *every, bool *native);
 /* Reads VPOOL_STACKS, once: are stacks recorded? */
@@ -33,10 +31,3 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most);
 void vp_stacks_fork_prepare(void);
 void vp_stacks_fork_parent(void);
 void vp_stacks_fork_child(void);
-
-/* ---- stack_tell.c ---- */
-
-/* Before an event with this stack: puts what the trace does not have of it yet. Takes the trace's lock. */
-void vp_stacks_tell(uint32_t stack);
-/* The next trace is another one. */
-void vp_stacks_tell_anew(void);

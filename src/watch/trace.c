@@ -1,5 +1,5 @@
-/* Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads. The other kinds
- * of lines are made by trace_records.c.
+/* Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads; and
+ * what else the trace tells: what the pools hold, failures, stacks, marks and ranges.
  * It has a lock of its own, the last that anybody takes: the fast path comes here without the library's.
  *
  * A program that is killed keeps what it recorded: see watch/journal.h. A forked child has the mapping of its parent's
@@ -9,8 +9,11 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
-#include "watch/journal.h"
 #include "base/output.h"
+#include "pool/bare/bare.h"
+#include "watch/journal.h"
+#include "watch/stack_table.h"
+#include "watch/watch.h"
 
 #include <errno.h>
 #include <string.h>
@@ -32,7 +35,13 @@ static struct {
     uint64_t now;                 /* not 0: the time of what is being recorded, which was a while ago */
     struct digits size_stream[2]; /* of allocations, of frees */
     struct digits time;
+    uint32_t modules, frames, stacks; /* of their table: what the file says of it */
 } trace VP_GUARDED_BY(vp_trace_guard);
+
+/* What it says of each device. */
+static struct {
+    uint64_t held, calls, addressed;
+} told[VP_DEVICES] VP_GUARDED;
 
 static VP_REQUIRES(vp_trace_guard) void begin(void) {
     static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
@@ -175,26 +184,7 @@ void vp_trace_unlock(void) {
     vp_lock_release(&vp_trace_guard);
 }
 
-/* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
-void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream, const uint32_t *stack) {
-    char text[VP_JOURNAL_LINE], *at = text;
-    if (!vp_trace_lock())
-        return;
-    *at++ = op;
-    *at++ = ',';
-    at = put_number(at, (uint64_t)device << 48 | serial, ',');
-    at = put_size_stream(at, &trace.size_stream[op == 'f'], op == 'f' ? 0 : size, stream);
-    at = put_time(at, &trace.time, time_now());
-    if (stack) {
-        at[-1] = ',';
-        at = put_number(at, *stack, '\n');
-    }
-    if (trace.on)
-        append(text, at);
-    vp_trace_unlock();
-}
-
-/* ---- records of other kinds ---- */
+/* ---- records ---- */
 
 /* The number of the last line's bytes that its time may take. */
 enum { TIME = 24 };
@@ -248,6 +238,76 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
     }
 }
 
+/* What the table has beyond what the file says of it, up to that stack: its parent and frame were there before it. */
+static VP_REQUIRES(vp_trace_guard) void tell_stacks(uint32_t stack) {
+    const uint32_t modules = vp_module_count(), frames = vp_frame_count();
+    while (trace.modules < modules) {
+        const uint32_t n = ++trace.modules;
+        vp_trace_put('l', VP_TRACE_NUMBER(n), VP_TRACE_TEXT(vp_module_build_id(n)), VP_TRACE_TEXT(vp_module_path(n)));
+    }
+    while (trace.frames < frames) {
+        const uint32_t n = ++trace.frames;
+        const char kind[] = {(char)vp_frame_kind(n), 0};
+        vp_trace_put('n', VP_TRACE_NUMBER(n), VP_TRACE_TEXT(kind), VP_TRACE_TEXT(vp_frame_label(n)));
+    }
+    while (trace.stacks < stack) {
+        const uint32_t n = ++trace.stacks;
+        vp_trace_put('s', VP_TRACE_NUMBER(n), VP_TRACE_NUMBER(vp_stack_parent(n)), VP_TRACE_NUMBER(vp_stack_frame(n)));
+    }
+}
+
+/* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
+void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream, const uint32_t *stack) {
+    char text[VP_JOURNAL_LINE], *at = text;
+    if (!vp_trace_lock())
+        return;
+    if (stack && *stack > trace.stacks)
+        tell_stacks(*stack);
+    *at++ = op;
+    *at++ = ',';
+    at = put_number(at, (uint64_t)device << 48 | serial, ',');
+    at = put_size_stream(at, &trace.size_stream[op == 'f'], op == 'f' ? 0 : size, stream);
+    at = put_time(at, &trace.time, time_now());
+    if (stack) {
+        at[-1] = ',';
+        at = put_number(at, *stack, '\n');
+    }
+    if (trace.on)
+        append(text, at);
+    vp_trace_unlock();
+}
+
+/* A line of three numbers. False: nothing is recorded. */
+static bool put_alone(char op, uint64_t a, uint64_t b, uint64_t c) {
+    if (!vp_trace_lock())
+        return false;
+    vp_trace_put(op, VP_TRACE_NUMBER(a), VP_TRACE_NUMBER(b), VP_TRACE_NUMBER(c));
+    vp_trace_unlock();
+    return true;
+}
+
+/* Addresses of bare segments change when segments come and go. */
+void vp_trace_held(void) {
+    vp_pools_each(pool) {
+        const CUdevice device = pool->mem.device;
+        const struct vp_timeline_stats timelines = vp_state.timelines.stats[device];
+        const uint64_t held = pool->mem.stats.held_bytes, calls = vp_stats_calls(&pool->mem.stats, &timelines);
+        const uint64_t addressed = pool->bare ? pool->bare->addressed : 0;
+        if (addressed != told[device].addressed &&
+            put_alone('v', (uint64_t)device, addressed, (uint64_t)pool->mem.bare_segments))
+            told[device].addressed = addressed;
+        if ((held != told[device].held || calls != told[device].calls) &&
+            put_alone('h', (uint64_t)device, held, calls)) {
+            told[device].held = held;
+            told[device].calls = calls;
+        }
+    }
+}
+
+void vp_trace_failure(CUdevice device, size_t size, uint32_t stream) {
+    put_alone('x', (uint64_t)device, size, stream);
+}
+
 /* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed
  * process would leave it. */
 void vp_trace_end(void) {
@@ -270,4 +330,6 @@ VP_NOT_ANALYSED /* there is one thread */ void vp_trace_fork_child(void) {
         vp_journal_leave(&trace.file);
     trace.parents |= trace.on;
     trace.tried = trace.on = false;
+    trace.modules = trace.frames = trace.stacks = 0;
+    memset(told, 0, sizeof told);
 }

@@ -4,13 +4,15 @@
 
 #include "process/state.h"
 
-/* ---- trace.c ---- */
-
 /* The last that anybody takes. */
 extern struct vp_lock vp_trace_guard;
 
-/* `stack` NULL: stacks are not recorded. */
+/* `stack` NULL: stacks are not recorded; else what the trace does not have of it yet comes first. */
 void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream, const uint32_t *stack);
+
+/* With the library's lock: what the pools hold, where that has changed. */
+void vp_trace_held(void) VP_LOCKED;
+void vp_trace_failure(CUdevice device, size_t size, uint32_t stream);
 
 /* Takes the trace's lock; false, without it: nothing is recorded. The caller
  * holds cancellation off. */
@@ -38,11 +40,3 @@ void vp_trace_end(void);
 bool vp_trace_is_recorded(void);
 /* In the child of a fork: the file stays the parent's. */
 void vp_trace_fork_child(void);
-
-/* ---- trace_records.c ---- */
-
-/* With the library's lock: what the pools hold, where that has changed. */
-void vp_trace_held(void) VP_LOCKED;
-void vp_trace_failure(CUdevice device, size_t size, uint32_t stream);
-/* The next trace is another one. */
-void vp_trace_held_anew(void);

@@ -60,7 +60,6 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
         stack = vp_stacks_event(op, device, serial, size);
     if (marks)
         vp_marks_event(op, size);
-    vp_stacks_tell(stack);
     vp_trace_event(op, device, serial, size, stream, stacks && op == 'a' ? &stack : NULL);
 }
 
@@ -90,8 +89,6 @@ static void fork_child(void) {
         vp_lock_reset(others[i]);
     vp_marks_fork_child();
     vp_trace_fork_child();
-    vp_trace_held_anew();
-    vp_stacks_tell_anew();
     vp_stacks_fork_child();
     vp_plans_fork_child();
     vp_oom_leave_to_parent();

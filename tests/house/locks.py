@@ -43,7 +43,7 @@ BROKEN = {
     "driver calls of ours do not end": (
         "src/process/fast.c", "    vp_calls_end();\n", "", "mutex 'vp_own_calls' is not held on every path"),
     "the trace is written without its lock": (
-        "src/watch/trace_records.c", "    if (!vp_trace_lock())\n        return;\n", "", "requires holding mutex 'vp_trace_guard'"),
+        "src/watch/trace.c", "    if (!vp_trace_lock())\n        return;\n", "", "requires holding mutex 'vp_trace_guard'"),
     "the peak is added to without its lock": (
         "src/watch/stack_peak.c", "    vp_lock_take(&vp_stack_peak_guard);\n", "", "requires holding mutex 'vp_stack_peak_guard'"),
 }
