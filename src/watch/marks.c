@@ -32,8 +32,7 @@ struct name {
 struct range {
     const void *domain; /* whose pop ends it */
     uint32_t name;
-    bool over;     /* and others within it, of other domains, are not */
-    uint64_t peak; /* the most that was alive since it began, as far as that was looked at */
+    bool over; /* and others within it, of other domains, are not */
 };
 
 struct thread {
@@ -45,7 +44,7 @@ struct thread {
 /* A range of the process, which no thread has. Its place among the others stands in traces as its depth. */
 struct started {
     uint64_t id; /* 0: free; ENDING: others may have the place once its end stands in the trace */
-    struct range range;
+    uint32_t name;
 };
 
 struct early {
@@ -161,32 +160,32 @@ static VP_REQUIRES(vp_marks_guard) struct thread *ranges_of_thread(void) {
     return free;
 }
 
+static VP_REQUIRES(vp_marks_guard) void note_peak(uint32_t name, int64_t alive) {
+    struct vp_marks_peak *peak = &marks.tables->names[name].peak;
+    if (alive > 0 && (uint64_t)alive > peak->peak_bytes)
+        peak->peak_bytes = (uint64_t)alive;
+}
+
 /* What was alive since the last look belongs to all that were open. */
 static VP_REQUIRES(vp_marks_guard) void look_at_peaks(void) {
     const int64_t alive = atomic_load(&marks.alive), most = atomic_exchange(&marks.most, alive);
     for (uint32_t i = 0; i < marks.threads; i++) {
-        struct thread *t = &marks.tables->threads[i];
+        const struct thread *t = &marks.tables->threads[i];
         for (uint32_t k = 0; t->id && k < t->depth && k < DEEP; k++)
-            if (most > 0 && (uint64_t)most > t->open[k].peak && !t->open[k].over)
-                t->open[k].peak = (uint64_t)most;
+            if (!t->open[k].over)
+                note_peak(t->open[k].name, most);
     }
-    for (uint32_t i = 0; i < marks.started; i++) {
-        struct started *s = &marks.tables->started[i];
-        if (s->id && most > 0 && (uint64_t)most > s->range.peak)
-            s->range.peak = (uint64_t)most;
-    }
+    for (uint32_t i = 0; i < marks.started; i++)
+        if (marks.tables->started[i].id)
+            note_peak(marks.tables->started[i].name, most);
 }
 
-static VP_REQUIRES(vp_marks_guard) struct range begun(const char *name) {
-    const int64_t alive = atomic_load(&marks.alive);
-    const struct range r = {.name = name_of(name), .peak = alive > 0 ? (uint64_t)alive : 0};
-    marks.tables->names[r.name].peak.times++;
-    return r;
-}
-
-static VP_REQUIRES(vp_marks_guard) void note_peak(const struct range *r) {
-    struct vp_marks_peak *peak = &marks.tables->names[r->name].peak;
-    peak->peak_bytes = vp_greater(peak->peak_bytes, r->peak);
+/* The number of the name. */
+static VP_REQUIRES(vp_marks_guard) uint32_t begin_range(const char *name) {
+    const uint32_t n = name_of(name);
+    marks.tables->names[n].peak.times++;
+    note_peak(n, atomic_load(&marks.alive));
+    return n;
 }
 
 /* False: CUDA is there, or there will be no trace. */
@@ -318,10 +317,8 @@ int vp_marks_push(const char *name, const void *domain) {
     }
     look_at_peaks();
     const uint32_t depth = t->depth++;
-    if (depth < DEEP) {
-        t->open[depth] = begun(name);
-        t->open[depth].domain = domain;
-    }
+    if (depth < DEEP)
+        t->open[depth] = (struct range){.domain = domain, .name = begin_range(name)};
     tell_unlocked(inside, 'b', name, vp_thread_id(), depth);
     return (int)depth;
 }
@@ -345,12 +342,10 @@ int vp_marks_pop(const void *domain) {
         return -ENOENT;
     }
     look_at_peaks();
-    if (depth < DEEP) {
-        note_peak(&t->open[depth]);
+    if (depth < DEEP)
         t->open[depth].over = true;
-    } else {
+    else
         t->depth--;
-    }
     while (t->depth && t->depth <= DEEP && t->open[t->depth - 1].over)
         t->depth--;
     if (!t->depth) {
@@ -414,7 +409,7 @@ uint64_t vp_marks_start(const char *name) {
         marks.started++;
     look_at_peaks();
     struct started *s = &marks.tables->started[place];
-    *s = (struct started){.id = ++marks.starts, .range = begun(name)};
+    *s = (struct started){.id = ++marks.starts, .name = begin_range(name)};
     const uint64_t id = s->id;
     tell_unlocked(inside, 'b', name, 0, place);
     return id;
@@ -430,7 +425,6 @@ void vp_marks_end(uint64_t id) {
         return;
     }
     look_at_peaks();
-    note_peak(&marks.tables->started[place].range);
     marks.tables->started[place].id = ENDING;
     tell_unlocked(inside, 'e', "", 0, place);
     inside = lock();
@@ -448,20 +442,8 @@ bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out) {
         ++*next; /* a mark's */
     const bool there = *next < marks.names;
     if (there) {
-        const unsigned i = (*next)++;
         look_at_peaks();
-        *out = marks.tables->names[i].peak;
-        for (uint32_t k = 0; k < marks.threads; k++) {
-            const struct thread *t = &marks.tables->threads[k];
-            for (uint32_t d = 0; t->id && d < t->depth && d < DEEP; d++)
-                if (t->open[d].name == i && t->open[d].peak > out->peak_bytes && !t->open[d].over)
-                    out->peak_bytes = t->open[d].peak;
-        }
-        for (uint32_t k = 0; k < marks.started; k++) {
-            const struct started *s = &marks.tables->started[k];
-            if (s->id && s->range.name == i && s->range.peak > out->peak_bytes)
-                out->peak_bytes = s->range.peak;
-        }
+        *out = marks.tables->names[(*next)++].peak;
     }
     unlock(inside);
     return there;
@@ -474,7 +456,7 @@ static VP_REQUIRES(vp_marks_guard) bool open_started(uint32_t i, struct vp_marks
         return false;
     out->thread = 0;
     out->depth = i;
-    strcpy(out->name, marks.tables->names[s->range.name].peak.name);
+    strcpy(out->name, marks.tables->names[s->name].peak.name);
     return true;
 }
 
