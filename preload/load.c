@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/output.h"
+#include "watch/dump.h"
 #include "watch/stacks.h"
+#include "watch/watch.h"
 #include "early.h"
 #include "torch.h"
 
@@ -50,7 +52,8 @@ void vp_load_opened(void) {
     vp_adopt_report();
     if (vp_adopt_bare)
         vp_torch_listen();
-    vp_dumper_start();
+    if (vp_dump_start())
+        vp_shared_stats_take_dumps();
     vp_first_hear_signals();
     vp_stacks_start();
 }

@@ -17,11 +17,5 @@ void vp_first_mark(void);
  * for. */
 void vp_first_hear_signals(void);
 
-/* ---- dumper.c: dumps by signal and by time ---- */
-
-/* Starts what VPOOL_DUMP asks for: a thread, if there is anything to do for it, and a handler for the signal,
- * if the program has none. Once, when the program has its driver. */
-void vp_dumper_start(void);
-
 /* nvtx.c: in the child of a fork. */
 void vp_nvtx_fork_child(void);

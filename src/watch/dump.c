@@ -2,8 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
-#include "watch/watch.h"
+#include "base/clock.h"
 #include "base/output.h"
+#include "process/state.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -92,15 +93,6 @@ const struct vp_dump_plan *vp_dump_plan(void) {
     return &plan;
 }
 
-/* glibc tells names by number only from 2.32 on. */
-struct vp_dump_signal vp_dump_signal(void) {
-    static const struct vp_dump_signal signals[] = {[VP_DUMP_SIGUSR2] = {SIGUSR2, "SIGUSR2"},
-                                                    [VP_DUMP_SIGUSR1] = {SIGUSR1, "SIGUSR1"},
-                                                    [VP_DUMP_SIGHUP] = {SIGHUP, "SIGHUP"},
-                                                    [VP_DUMP_SIGQUIT] = {SIGQUIT, "SIGQUIT"}};
-    return signals[vp_options()->dump_signal];
-}
-
 /* ---- files ---- */
 
 static int fill(const struct vp_dump *dump, int device, const char *name, int fd) {
@@ -184,7 +176,7 @@ static VP_REQUIRES(vp_dump_guard) void make(enum vp_dump_reason reason) {
     vp_dump_free(dump);
 }
 
-void vp_dump_make(enum vp_dump_reason reason) {
+static void make_if_wanted(enum vp_dump_reason reason) {
     int kept_errno = errno;
     if (vp_dump_plan()->when[reason] && vp_dump_lock()) {
         make(reason);
@@ -211,6 +203,10 @@ VP_PUBLIC int vpool_snapshot(int fd) {
     return err;
 }
 
+/* ---- by signal and by time: in a thread of their own, so that a signal never finds the pool half-way through an
+ * operation. It takes no signals, calls nothing of CUDA, and ends with the process. A forked child has none, and makes
+ * no such dumps; a signal does nothing there ---- */
+
 /* How often somebody has asked, counted in a word of our own, until there is a page with one that others reach; and how
  * many of these have their answer. The thread sleeps on the word. */
 static atomic_uint_least32_t own_word, answered;
@@ -221,7 +217,7 @@ static void ring(atomic_uint_least32_t *at) {
     syscall(SYS_futex, at, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-void vp_dump_ask(void) {
+static void on_signal(int number) {
     int kept_errno = errno;
     ring(atomic_load(&word));
     errno = kept_errno;
@@ -242,7 +238,8 @@ void vp_dump_hear(atomic_uint_least32_t *shared) {
     ring(&own_word);
 }
 
-bool vp_dump_wait(uint64_t until_ns) {
+/* Until somebody asks (true), or until then, by vp_clock_ns(); 0: as long as it takes. */
+static bool wait_until(uint64_t until_ns) {
     const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
     for (;;) {
         atomic_uint_least32_t *at = atomic_load(&word);
@@ -259,7 +256,7 @@ bool vp_dump_wait(uint64_t until_ns) {
 }
 
 /* Who answers holds the lock, so that the end of the process waits for it. */
-void vp_dump_answer(void) {
+static void answer(void) {
     int kept_errno = errno;
     if (atomic_load(atomic_load(&word)) != atomic_load(&answered) && vp_dump_lock()) {
         uint32_t now = atomic_load(atomic_load(&word));
@@ -270,11 +267,66 @@ void vp_dump_answer(void) {
     errno = kept_errno;
 }
 
+static void *run(void *unused) {
+    const uint64_t every_ns = vp_dump_plan()->every_ms * UINT64_C(1000000);
+    uint64_t next = vp_clock_ns() + every_ns;
+    pthread_setname_np(pthread_self(), "vpool-dump");
+    for (;;) {
+        if (wait_until(every_ns ? next : 0)) {
+            answer();
+            continue;
+        }
+        make_if_wanted(VP_DUMP_EVERY);
+        /* One that took longer than it may is followed by a whole pause. */
+        const uint64_t now = vp_clock_ns();
+        next += every_ns;
+        if (now > next)
+            next = now + every_ns;
+    }
+    return NULL;
+}
+
+static void handle_signal(void) {
+    /* glibc tells names by number only from 2.32 on. */
+    static const struct signal {
+        int number;
+        const char *name;
+    } signals[] = {[VP_DUMP_SIGUSR2] = {SIGUSR2, "SIGUSR2"},
+                   [VP_DUMP_SIGUSR1] = {SIGUSR1, "SIGUSR1"},
+                   [VP_DUMP_SIGHUP] = {SIGHUP, "SIGHUP"},
+                   [VP_DUMP_SIGQUIT] = {SIGQUIT, "SIGQUIT"}};
+    const struct signal *named = &signals[vp_options()->dump_signal];
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK}, theirs;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(named->number, NULL, &theirs))
+        return;
+    if ((theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL) {
+        vp_log(VP_LOG_WARN,
+               "VPOOL_DUMP=signal: the program handles %s itself: no dumps by signal "
+               "(VPOOL_DUMP_SIGNAL names another)",
+               named->name);
+        return;
+    }
+    sigaction(named->number, &action, NULL);
+}
+
+bool vp_dump_start(void) {
+    const struct vp_dump_plan *plan = vp_dump_plan();
+    if (!plan->when[VP_DUMP_SIGNAL] && !plan->when[VP_DUMP_EVERY])
+        return false;
+    const bool started = !vp_thread_start(run);
+    if (!started)
+        vp_log(VP_LOG_WARN, "VPOOL_DUMP: no thread is to be had: no dumps by signal or time");
+    else if (plan->when[VP_DUMP_SIGNAL])
+        handle_signal();
+    return started && plan->when[VP_DUMP_SIGNAL];
+}
+
 /* The lock stays taken: a thread that came now would be cut off in the middle. */
 VP_NOT_ANALYSED void vp_dump_end(void) {
     if (atomic_load(&vp_state.phase) != VP_OPEN)
         return;
-    vp_dump_answer();
-    vp_dump_make(VP_DUMP_EXIT);
+    answer();
+    make_if_wanted(VP_DUMP_EXIT);
     (void)vp_lock_for_a_while(&vp_dump_guard);
 }

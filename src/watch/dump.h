@@ -26,12 +26,6 @@ struct vp_dump_plan {
 void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong);
 /* That of this process, read at the first call; the wrong words are told then. Thread-safe. */
 const struct vp_dump_plan *vp_dump_plan(void);
-/* The signal that VPOOL_DUMP_SIGNAL names. */
-struct vp_dump_signal {
-    int number;
-    const char *name;
-};
-struct vp_dump_signal vp_dump_signal(void);
 
 /* ---- what ---- */
 
@@ -77,14 +71,9 @@ size_t vp_dump_largest(const struct vp_dump_device *d);
 
 /* ---- where: files ---- */
 
-/* Takes and writes one, if VPOOL_DUMP has this reason. Not from a signal handler. */
-void vp_dump_make(enum vp_dump_reason reason);
-
-/* A signal asks for one: to be called from its handler. The answer comes from another thread, or at the end. */
-void vp_dump_ask(void);
-void vp_dump_answer(void);
-/* For that thread: waits until somebody asks (true), or until then, by vp_clock_ns(); 0: as long as it takes. */
-bool vp_dump_wait(uint64_t until_ns);
+/* Starts what VPOOL_DUMP asks for: a thread, if there is anything to do for it, and a handler for the signal, if the
+ * program has none. Once, when the program has its driver. True: who asks for a dump is answered. */
+bool vp_dump_start(void);
 /* Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then
  * might be the program's own. NULL: there is none any more. */
 void vp_dump_hear(atomic_uint_least32_t *word);
