@@ -1,16 +1,18 @@
-/* Which process is it? Identities that survive reused process ids, exec and fork. */
+/* Which process is it, and which thread? Identities that survive reused process ids, exec and fork. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/process.h"
 
+#include "base/descriptor.h"
 #include "base/os_memory.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Fields of /proc/PID/stat, counted as proc(5) does. The state is the first behind the program's name, which
@@ -18,34 +20,41 @@
 enum { STATE = 3, START = 22, STACK = 28 };
 
 size_t vp_process_read_file(const char *path, char *text, size_t room) {
-    size_t length = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    for (ssize_t n = fd < 0 ? 0 : 1; n > 0 && length < room - 1; length += n > 0 ? (size_t)n : 0)
-        n = TEMP_FAILURE_RETRY(read(fd, text + length, room - 1 - length));
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? 0 : vp_descriptor_read(fd, text, room - 1);
     if (fd >= 0)
         close(fd);
-    text[length] = '\0';
-    return length;
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0 ? (size_t)n : 0;
 }
 
-/* The end of its name, and all fields behind it; NULL: nothing is told of such a process. */
-static const char *read_fields(int pid, char *text, size_t room) {
-    char name[32] = "/proc/self/stat";
+/* Of a process, or of a thread of this one: the end of its name, and all fields behind it; NULL: nothing is told of
+ * such a one. */
+static const char *read_fields(int pid, uint64_t thread, char text[1024]) {
+    char name[48] = "/proc/self/stat";
     if (pid)
         snprintf(name, sizeof name, "/proc/%d/stat", pid);
-    vp_process_read_file(name, text, room);
+    if (thread)
+        snprintf(name, sizeof name, "/proc/self/task/%llu/stat", (unsigned long long)thread);
+    vp_process_read_file(name, text, 1024);
     return strrchr(text, ')');
 }
 
-bool vp_process_is_stopped(int pid) {
+/* The letter of its state; 0: nothing is told. */
+static char state_of(int pid, uint64_t thread) {
     char text[1024];
-    const char *at = read_fields(pid, text, sizeof text);
-    return at && at[1] && (at[2] == 'T' || at[2] == 't');
+    const char *at = read_fields(pid, thread, text);
+    return at && at[1] ? at[2] : '\0';
+}
+
+bool vp_process_is_stopped(int pid) {
+    const char state = state_of(pid, 0);
+    return state == 'T' || state == 't';
 }
 
 bool vp_process_read(int pid, struct vp_process *out) {
     char text[1024];
-    const char *at = read_fields(pid, text, sizeof text);
+    const char *at = read_fields(pid, 0, text);
     struct vp_process found = {0};
     for (int field = STATE - 1; at && field <= STACK; field++, at = strchr(at + 1, ' ')) {
         if (field == STATE && (at[1] == 'Z' || at[1] == 'X'))
@@ -105,4 +114,33 @@ bool vp_process_rank(char *rank, size_t room) {
         return *rank;
     }
     return false;
+}
+
+/* ---- threads ---- */
+
+__thread uint64_t vp_thread_own __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+uint64_t vp_thread_ask(void) {
+    return vp_thread_own = (uint64_t)syscall(SYS_gettid);
+}
+
+void vp_thread_fork_child(void) {
+    vp_thread_own = 0;
+}
+
+/* The clock of a thread by its number, of which pthread_getcpuclockid() makes a secret: it takes a pthread_t, and that
+ * of a thread that has ended is none. */
+enum { CLOCK_OF_THREAD = 4, CLOCK_OF_SCHEDULER = 2 };
+
+uint64_t vp_thread_cpu_ns(uint64_t id) {
+    struct timespec ts;
+    const clockid_t clock = (clockid_t)(~(unsigned)id << 3 | CLOCK_OF_THREAD | CLOCK_OF_SCHEDULER);
+    if (clock_gettime(clock, &ts))
+        return 0;
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+bool vp_thread_is_ready(uint64_t id) {
+    const char state = state_of(0, id);
+    return state == 'R' || state == 'D';
 }

@@ -1,5 +1,5 @@
-/* Which process is it? A process id alone does not say: ids come back, and a program may put another in its
- * own place. */
+/* Which process is it, and which thread? A process id alone does not say: ids come back, and a program may put another
+ * in its own place. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -43,3 +43,21 @@ uint64_t vp_process_namespace(void);
 /* Which of several processes that were started together this is, as whoever started them says (torchrun, MPI, Slurm):
  * its rank, as text. False, and "": it is alone, as far as is known. Allocates nothing. */
 bool vp_process_rank(char *rank, size_t room);
+
+/* ---- threads of this process ---- */
+
+/* The kernel's number of the calling thread. Asked for once in a thread. */
+extern __thread uint64_t vp_thread_own __attribute__((tls_model("initial-exec"), visibility("hidden")));
+uint64_t vp_thread_ask(void) __attribute__((cold));
+static inline uint64_t vp_thread_id(void) {
+    return vp_thread_own ? vp_thread_own : vp_thread_ask();
+}
+/* In the child of a fork: its one thread has another number. */
+void vp_thread_fork_child(void);
+
+/* The time for which that thread has had a CPU, in ns; 0: there is no such thread in this process. */
+uint64_t vp_thread_cpu_ns(uint64_t id);
+
+/* It has a CPU, or would run if it had one, or waits for a page; it does not sleep, has not ended, and is not stopped.
+ * Reads /proc. False where that tells nothing. */
+bool vp_thread_is_ready(uint64_t id);

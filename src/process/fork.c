@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
-#include "base/thread.h"
+#include "base/process.h"
 
 /* A tool's callback may fork under a driver call of ours: then the lock is this thread's already. Under one of the
  * program's own, or in a signal's handler there, another thread may have the lock that waits for what the driver has

@@ -5,7 +5,7 @@
 #include "watch/trace.h"
 #include "base/clock.h"
 #include "base/os_memory.h"
-#include "base/thread.h"
+#include "base/process.h"
 #include "pool/stream_cache.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/process.h"
 #include "cache.h"
 #include "sim.h"
 

@@ -18,7 +18,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "base/thread.h"
+#include "base/process.h"
 #include "pool/bare/past.h"
 #include "pool/pool.h"
 
