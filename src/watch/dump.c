@@ -75,22 +75,14 @@ void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wro
     }
 }
 
-/* Held while what is wanted is read for the first time. */
-struct vp_lock vp_dump_plan_guard;
+struct vp_dump_plan vp_dump_plan;
 
-const struct vp_dump_plan *vp_dump_plan(void) {
-    static struct vp_dump_plan plan;
-    static bool read;
-    const char *wrong = NULL;
-    vp_lock_take(&vp_dump_plan_guard);
-    if (!read)
-        vp_dump_parse(vp_options()->dump, &plan, &wrong);
-    read = true;
-    vp_lock_release(&vp_dump_plan_guard);
+void vp_dump_open(void) {
+    const char *wrong;
+    vp_dump_parse(vp_options()->dump, &vp_dump_plan, &wrong);
     if (wrong)
         vp_log(VP_LOG_WARN, "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS); it is left out",
                (int)strcspn(wrong, ", "), wrong);
-    return &plan;
 }
 
 /* ---- files ---- */
@@ -178,7 +170,7 @@ static VP_REQUIRES(vp_dump_guard) void make(enum vp_dump_reason reason) {
 
 static void make_if_wanted(enum vp_dump_reason reason) {
     int kept_errno = errno;
-    if (vp_dump_plan()->when[reason] && vp_dump_lock()) {
+    if (vp_dump_plan.when[reason] && vp_dump_lock()) {
         make(reason);
         vp_dump_unlock();
     }
@@ -268,7 +260,7 @@ static void answer(void) {
 }
 
 static void *run(void *unused) {
-    const uint64_t every_ns = vp_dump_plan()->every_ms * UINT64_C(1000000);
+    const uint64_t every_ns = vp_dump_plan.every_ms * UINT64_C(1000000);
     uint64_t next = vp_clock_ns() + every_ns;
     pthread_setname_np(pthread_self(), "vpool-dump");
     for (;;) {
@@ -311,7 +303,7 @@ static void handle_signal(void) {
 }
 
 bool vp_dump_start(void) {
-    const struct vp_dump_plan *plan = vp_dump_plan();
+    const struct vp_dump_plan *plan = &vp_dump_plan;
     if (!plan->when[VP_DUMP_SIGNAL] && !plan->when[VP_DUMP_EVERY])
         return false;
     const bool started = !vp_thread_start(run);

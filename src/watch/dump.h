@@ -24,8 +24,9 @@ struct vp_dump_plan {
 /* Reads a list of words. Each one that is none is left out; the first such begins at `*wrong` and ends at a comma or
  * the end, else NULL. */
 void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong);
-/* That of this process, read at the first call; the wrong words are told then. Thread-safe. */
-const struct vp_dump_plan *vp_dump_plan(void);
+/* That of this process, once the library opens; the wrong words are told then. */
+extern struct vp_dump_plan vp_dump_plan;
+void vp_dump_open(void);
 
 /* ---- what ---- */
 
@@ -79,7 +80,7 @@ bool vp_dump_start(void);
 void vp_dump_hear(atomic_uint_least32_t *word);
 
 /* What it is made of. Between a successful lock and its unlock the thread gets no signals; others wait up to 1 s. */
-extern struct vp_lock vp_dump_guard, vp_dump_plan_guard;
+extern struct vp_lock vp_dump_guard;
 bool vp_dump_lock(void) VP_TRIES(vp_dump_guard);
 /* Writes the file or files. What goes wrong is told once. */
 void vp_dump_write(struct vp_dump *dump) VP_REQUIRES(vp_dump_guard);

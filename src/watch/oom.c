@@ -150,7 +150,7 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
             b,
             "vpool:   more: %s lie apart, and VPOOL_POLICY=%s does not build one range of them; VPOOL_POLICY=vpool does\n",
             VP_SIZE(g->free_bytes), vp_policy_name());
-    if (!vp_dump_plan()->when[VP_DUMP_OOM])
+    if (!vp_dump_plan.when[VP_DUMP_OOM])
         vp_say(b, "vpool:   VPOOL_DUMP=oom writes down every block\n");
 }
 
@@ -183,7 +183,7 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
 }
 
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id) {
-    bool wanted = vp_dump_plan()->when[VP_DUMP_OOM];
+    bool wanted = vp_dump_plan.when[VP_DUMP_OOM];
     int place_errno = errno;
     if ((!wanted && !vp_log_shows(VP_LOG_WARN)) || !worth_telling())
         return;

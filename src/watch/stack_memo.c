@@ -67,19 +67,13 @@ __attribute__((no_sanitize("address"))) void vp_memo_step(struct vp_memo *memo, 
     memo->slots[memo->count++] = (struct vp_memo_slot){at, pc, at[-1] == fp ? fp : 0};
 }
 
-struct vp_lock vp_memo_guard; /* held while the table is made */
-
 static struct kept *open_table(void) {
-    struct kept *of = NULL;
-    if (!vp_lock_try(&vp_memo_guard))
-        return NULL;
-    of = atomic_load(&all);
-    if (!of) {
-        of = vp_os_take_sparse(sizeof(struct kept) * SETS * WAYS);
-        atomic_store(&all, of);
-    }
-    vp_lock_release(&vp_memo_guard);
-    return of;
+    const size_t bytes = sizeof(struct kept) * SETS * WAYS;
+    struct kept *others = NULL, *of = vp_os_take_sparse(bytes);
+    if (!of || atomic_compare_exchange_strong(&all, &others, of))
+        return of;
+    vp_os_give(of, bytes); /* another thread has made one */
+    return others;
 }
 
 void vp_memo_keep(const struct vp_memo *memo, const struct vp_walk *walk) {

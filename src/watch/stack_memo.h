@@ -39,5 +39,3 @@ bool vp_memo_recall(const struct vp_memo_key *key, struct vp_walk *walk);
 /* A step of a walk: to `pc`, from a frame that ended at `cfa`, whose caller's frame pointer is `fp`. */
 void vp_memo_step(struct vp_memo *memo, uintptr_t pc, uintptr_t cfa, uintptr_t fp);
 void vp_memo_keep(const struct vp_memo *memo, const struct vp_walk *walk);
-
-extern struct vp_lock vp_memo_guard;

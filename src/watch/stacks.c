@@ -15,8 +15,7 @@
 /* ---- VPOOL_STACKS ---- */
 
 static struct {
-    atomic_int wanted; /* 0: not read yet; -1: no */
-    size_t every;      /* SIZE */
+    size_t every; /* SIZE; 0: no stacks are recorded */
     bool native;
 } plan;
 
@@ -29,29 +28,19 @@ bool vp_stacks_read(const char *text, size_t *every, bool *native) {
     return true;
 }
 
-static bool read_plan(const char *text) {
-    if (!*text)
-        return false;
-    if (!vp_stacks_read(text, &plan.every, &plan.native)) {
+void vp_stacks_open(void) {
+    const char *text = vp_options()->stacks;
+    if (*text && !vp_stacks_read(text, &plan.every, &plan.native)) {
         vp_log(VP_LOG_WARN, "VPOOL_STACKS=%.40s is not valid (allowed: SIZE, SIZE,native); no stacks are recorded",
                text);
-        return false;
-    }
-    if (plan.every && vp_stack_table_open()) {
+    } else if (plan.every && vp_stack_table_open()) {
         vp_log(VP_LOG_WARN, "VPOOL_STACKS: no memory; no stacks are recorded");
-        return false;
+        plan.every = 0;
     }
-    return plan.every;
 }
 
-/* First under the library's lock, when it opens. */
 bool vp_stacks_wanted(void) {
-    int wanted = atomic_load_explicit(&plan.wanted, memory_order_acquire);
-    if (!wanted) {
-        wanted = read_plan(vp_options()->stacks) ? 1 : -1;
-        atomic_store_explicit(&plan.wanted, wanted, memory_order_release);
-    }
-    return wanted > 0;
+    return plan.every;
 }
 
 void vp_stacks_start(void) {
@@ -269,7 +258,7 @@ static void add_up_shard(struct sum *sums, uint32_t stacks, CUdevice device, str
 }
 
 int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
-    const uint32_t stacks = vp_stacks_wanted() ? vp_stack_count() : 0;
+    const uint32_t stacks = vp_stack_count();
     const size_t bytes = (stacks + (size_t)1) * sizeof(struct sum);
     int count = 0;
     if (!vp_stacks_wanted())

@@ -10,7 +10,8 @@
 
 /* What such a text asks for; 0 for none. False, with nothing read: it is not valid. */
 bool vp_stacks_read(const char *text, size_t *every, bool *native);
-/* Reads VPOOL_STACKS, once: are stacks recorded? */
+/* Reads VPOOL_STACKS, when the library opens. From then on: are stacks recorded? */
+void vp_stacks_open(void);
 bool vp_stacks_wanted(void);
 /* Finds what walks stacks. Not under a lock: it may load a library. */
 void vp_stacks_start(void);

@@ -5,7 +5,6 @@
 #include "watch/dump.h"
 #include "watch/holders.h"
 #include "watch/marks.h"
-#include "watch/stack_memo.h"
 #include "watch/stack_peak.h"
 #include "watch/stack_python.h"
 #include "watch/stacks.h"
@@ -14,8 +13,8 @@
 
 /* Wrong words are told at the start. */
 static void opening(void) {
-    vp_dump_plan();
-    vp_stacks_wanted();
+    vp_dump_open();
+    vp_stacks_open();
 }
 
 static bool wants_events(void) {
@@ -67,8 +66,7 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
  * the child of a fork, so they are taken around it, in this order; in the child all are free. */
 static struct vp_lock *const taken[] = {&vp_stack_peak_guard, &vp_python_guard, &vp_stack_table_guard, &vp_trace_guard,
                                         &vp_marks_guard};
-static struct vp_lock *const others[] = {&vp_memo_guard, &vp_dump_plan_guard, &vp_dump_guard, &vp_lend_guard};
-enum { TAKEN = sizeof taken / sizeof *taken, OTHERS = sizeof others / sizeof *others };
+enum { TAKEN = sizeof taken / sizeof *taken };
 
 VP_NOT_ANALYSED /* the next lets them go */ static void fork_prepare(void) {
     vp_stacks_fork_prepare();
@@ -85,8 +83,8 @@ VP_NOT_ANALYSED static void fork_parent(void) {
 static void fork_child(void) {
     for (int i = 0; i < TAKEN; i++)
         vp_lock_reset(taken[i]);
-    for (int i = 0; i < OTHERS; i++)
-        vp_lock_reset(others[i]);
+    vp_lock_reset(&vp_dump_guard);
+    vp_lock_reset(&vp_lend_guard);
     vp_marks_fork_child();
     vp_trace_fork_child();
     vp_stacks_fork_child();
