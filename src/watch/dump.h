@@ -52,9 +52,8 @@ struct vp_dump {
     enum vp_dump_reason reason;
     unsigned number;
     struct vp_dump_request request; /* out of memory */
-    uint64_t passed[VP_PASSED_COUNT];
-    int count;    /* of devices */
-    size_t bytes; /* of this mapping */
+    int count;                      /* of devices */
+    size_t bytes;                   /* of this mapping */
     struct vp_dump_device device[];
 };
 

@@ -37,7 +37,6 @@ static VP_LOCKED int take_all(struct vp_dump *dump, const struct vp_dump_request
 
 static VP_LOCKED struct vp_dump *take(enum vp_dump_reason reason, const struct vp_dump_request *request, int *err) {
     size_t pools = 0;
-    uint64_t passed = 0;
     vp_pools_each(pool) pools++;
     size_t bytes = sizeof(struct vp_dump) + pools * sizeof(struct vp_dump_device);
     struct vp_dump *dump = vp_os_take(bytes);
@@ -48,10 +47,8 @@ static VP_LOCKED struct vp_dump *take(enum vp_dump_reason reason, const struct v
     dump->bytes = bytes;
     if (request)
         dump->request = *request;
-    for (int i = 0; i < VP_PASSED_COUNT; i++)
-        passed += dump->passed[i] = atomic_load(&vp_state.passed[i]);
     *err = take_all(dump, request);
-    if (*err || !(pools || passed)) {
+    if (*err || !vp_stats_has_used_cuda()) {
         vp_dump_free(dump);
         return NULL;
     }

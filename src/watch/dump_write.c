@@ -76,8 +76,7 @@ static void json_totals(struct vp_json *j, const struct vp_dump_device *d) {
         vp_json_u64(j, "asleep_bytes", d->snap.asleep);
     if (d->snap.peak_addressed)
         vp_json_numbers(j, {"addressed_bytes", d->snap.addressed}, {"peak_addressed_bytes", d->snap.peak_addressed});
-    vp_stats_json_waits(j, &d->snap.stats, &d->snap.timelines);
-    vp_stats_json_slack(j, &d->snap.slack, &d->snap.stats);
+    vp_stats_json_waits(j, &d->snap.stats, &d->snap.timelines, &d->snap.slack);
     vp_plans_json(j, &d->plan);
     vp_json_numbers(j, {"free_bytes", d->digest.free_bytes}, {"largest_free", d->digest.largest_free},
                     {"largest_request", vp_dump_largest(d)});
@@ -223,11 +222,7 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
     vp_json_string(&j, "policy", vp_policy_name());
     if (dump->reason == VP_DUMP_OOM)
         json_request(&j, &dump->request);
-    vp_json_begin_object(&j, "passed_on");
-    for (int i = 0; i < VP_PASSED_COUNT; i++)
-        if (dump->passed[i])
-            vp_json_u64(&j, vp_passed_names[i], dump->passed[i]);
-    vp_json_end_object(&j);
+    vp_stats_json_passed(&j);
     vp_json_begin_array(&j, "devices");
     for (int i = 0; i < dump->count; i++)
         if (shown(&dump->device[i], device))
@@ -369,8 +364,8 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
         vp_say(t, "out of memory: %zu bytes on device %d, stream %lu\n", dump->request.asked, (int)dump->request.device,
                dump->request.stream);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
-        if (dump->passed[i])
-            vp_say(t, "passed on to CUDA: %s, %lu times\n", vp_passed_names[i], dump->passed[i]);
+        if (atomic_load(&vp_state.passed[i]))
+            vp_say(t, "passed on to CUDA: %s, %lu times\n", vp_passed_names[i], atomic_load(&vp_state.passed[i]));
     for (int i = 0; i < dump->count; i++)
         if (shown(&dump->device[i], device))
             text_device(t, &dump->device[i]);

@@ -67,10 +67,9 @@ static void json_frame(struct vp_json *j, uint32_t number, bool numbered, bool n
     vp_json_begin_row(j, NULL);
     if (numbered)
         vp_json_u64(j, "frame", number);
-    if (f.kind == VP_FRAME_NATIVE && *f.function)
+    if (f.kind == VP_FRAME_PYTHON || *f.function)
         vp_json_string(j, "function", f.function);
     if (f.kind == VP_FRAME_PYTHON) {
-        vp_json_string(j, "function", f.function);
         vp_json_string(j, "file", f.file);
         vp_json_u64(j, "line", f.place);
     } else if (f.kind == VP_FRAME_NATIVE) {
@@ -171,17 +170,20 @@ static void say_frame(struct vp_text *t, const char *indent, uint32_t number) {
         vp_say_line(t, "%.200s", f.file);
 }
 
+static void say_stack(struct vp_text *t, const char *indent, uint32_t stack, int frames) {
+    for (; stack && frames; frames--, stack = vp_stack_parent(stack))
+        say_frame(t, indent, vp_stack_frame(stack));
+    if (stack)
+        vp_say(t, "%s               ...\n", indent);
+}
+
 void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent) {
     struct vp_stack_holder all[VP_HOLDERS_TOLD];
     const int count = vp_stacks_holders(device, all, most < VP_HOLDERS_TOLD ? most : VP_HOLDERS_TOLD);
     for (int i = 0; i < count; i++) {
-        uint32_t s = all[i].stack;
         vp_say(t, "%s%12s %s %lu block%s, asked for by\n", indent, VP_SIZE(all[i].bytes),
                all[i].sampled ? "in about" : "in", all[i].blocks, all[i].blocks == 1 ? "" : "s");
-        for (int k = 0; s && k < frames; k++, s = vp_stack_parent(s))
-            say_frame(t, indent, vp_stack_frame(s));
-        if (s)
-            vp_say(t, "%s               ...\n", indent);
+        say_stack(t, indent, all[i].stack, frames);
     }
 }
 
@@ -192,10 +194,7 @@ void vp_holders_log(uint32_t stack) {
     if (!t)
         return;
     vp_say(t, "vpool:   it was asked for by\n");
-    for (int i = 0; stack && i < FRAMES; i++, stack = vp_stack_parent(stack))
-        say_frame(t, "vpool: ", vp_stack_frame(stack));
-    if (stack)
-        vp_say(t, "vpool:                ...\n");
+    say_stack(t, "vpool: ", stack, FRAMES);
     vp_log_block(t->buffer);
     vp_os_give(t, sizeof *t);
 }

@@ -281,10 +281,7 @@ static __attribute__((noinline)) VP_LOCKED void answer(struct vp_shared_stats *p
         told[i].parked = vp_stream_caches_count(&told[i].pool->caches);
         publish_all(page, i, true);
     }
-    uint64_t passed = 0;
-    for (int i = 0; i < VP_PASSED_COUNT; i++)
-        passed += atomic_load_explicit(&vp_state.passed[i], memory_order_relaxed);
-    atomic_store_explicit(&page->passed_on, passed, memory_order_relaxed);
+    atomic_store_explicit(&page->passed_on, vp_stats_passed(), memory_order_relaxed);
     atomic_store_explicit(&page->trims_done, trims_done = trims, memory_order_relaxed);
     atomic_store_explicit(&page->answered, answered = asked, memory_order_release);
 }

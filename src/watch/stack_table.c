@@ -12,13 +12,9 @@
  * as it goes has ever new ones. All of it is some 90 MiB of addresses, of which memory is what is used. */
 enum { STACKS = VP_STACKS_MOST, FRAMES = 1 << 18, KEYS = 1 << 19, MODULES = 1 << 12, TEXT = 32 << 20 };
 
-struct pair {
-    uint64_t a, b;
-};
-
 /* Pairs by number, and a hash table over them of twice their number. An item is complete before a slot names it. */
 struct pairs {
-    struct pair *items;
+    struct vp_frame_key *items;
     atomic_uint_least32_t *slots;
     uint32_t most;
     atomic_uint_least32_t count; /* the numbers given out; 0 is none */
@@ -77,7 +73,7 @@ static void show(struct pairs *p, uint32_t n, uint64_t a, uint64_t b) {
     uint32_t at = home_of(p, a, b);
     while (atomic_load_explicit(&p->slots[at], memory_order_relaxed))
         at = (at + 1) & (2 * p->most - 1);
-    p->items[n] = (struct pair){a, b};
+    p->items[n] = (struct vp_frame_key){a, b};
     atomic_store_explicit(&p->count, n, memory_order_release);
     atomic_store_explicit(&p->slots[at], n, memory_order_release);
 }
@@ -97,7 +93,7 @@ static void carve_pairs(char **at, struct pairs *p, uint32_t most) {
 }
 
 int vp_stack_table_open(void) {
-    const size_t pair = sizeof(struct pair) + 2 * sizeof(uint32_t);
+    const size_t pair = sizeof(struct vp_frame_key) + 2 * sizeof(uint32_t);
     const size_t bytes = (STACKS + KEYS + FRAMES) * pair + KEYS * 4 + FRAMES * 5 + MODULES * sizeof(struct module) +
                          TEXT + 64 * 16;
     if (table.text)
@@ -124,8 +120,8 @@ uint32_t vp_frame_find(struct vp_frame_key key) {
     return n ? table.frame_of_key[n] : 0;
 }
 
-static struct pair hash_text(enum vp_frame_kind kind, const char *text) {
-    struct pair h = {kind, ~(uint64_t)kind};
+static struct vp_frame_key hash_text(enum vp_frame_kind kind, const char *text) {
+    struct vp_frame_key h = {kind, ~(uint64_t)kind};
     for (; *text; text++) {
         h.a = mix(h.a, (unsigned char)*text);
         h.b = (h.b ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
@@ -148,7 +144,7 @@ static uint32_t keep_text(const char *text) {
 }
 
 static uint32_t frame_of_text(enum vp_frame_kind kind, const char *text) {
-    const struct pair h = hash_text(kind, text);
+    const struct vp_frame_key h = hash_text(kind, text);
     uint32_t frame = find(&table.frames, h.a, h.b);
     if (frame || !(frame = next(&table.frames)) || !(table.frame_text[frame] = keep_text(text)))
         return frame && table.frame_text[frame] ? frame : 0;

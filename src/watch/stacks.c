@@ -233,37 +233,32 @@ uint32_t vp_stacks_of(CUdevice device, uint64_t serial) {
 
 /* ---- who holds most ---- */
 
-struct sum {
-    uint64_t bytes, blocks, sampled;
-};
-
-static void add_up(struct sum *sums, uint32_t stacks, const struct block *block) {
-    struct sum *s = &sums[block->stack];
-    if (block->stack > stacks)
-        return;
+static void add_up(struct vp_stack_holder *sums, const struct block *block) {
+    struct vp_stack_holder *s = &sums[block->stack];
+    s->stack = block->stack;
     s->bytes += block->bytes;
     s->blocks += block->blocks ? block->blocks : 1;
     s->sampled += block->blocks > 0;
 }
 
-static void add_up_shard(struct sum *sums, uint32_t stacks, CUdevice device, struct shard *s) {
+static void add_up_shard(struct vp_stack_holder *sums, uint32_t stacks, CUdevice device, struct shard *s) {
     if (!vp_lock_for_a_while(&s->lock))
         return;
     for (size_t i = 0; s->blocks.slots && i <= s->blocks.mask; i++) {
         const struct block *block = vp_table_slot(&s->blocks, i);
-        if (block && (block->key - 1) >> 48 == (uint64_t)device)
-            add_up(sums, stacks, block);
+        if (block && (block->key - 1) >> 48 == (uint64_t)device && block->stack <= stacks)
+            add_up(sums, block);
     }
     vp_lock_release(&s->lock);
 }
 
 int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
     const uint32_t stacks = vp_stack_count();
-    const size_t bytes = (stacks + (size_t)1) * sizeof(struct sum);
+    const size_t bytes = (stacks + (size_t)1) * sizeof *out;
     int count = 0;
     if (!vp_stacks_wanted())
         return -1;
-    struct sum *sums = vp_os_take_sparse(bytes);
+    struct vp_stack_holder *sums = vp_os_take_sparse(bytes);
     if (!sums)
         return 0;
     const bool inside = vp_thread.inside;
@@ -272,7 +267,7 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
         add_up_shard(sums, stacks, device, &shards[i]);
     vp_thread.inside = inside;
     for (uint32_t i = 1; i <= stacks; i++) {
-        struct vp_stack_holder h = {i, sums[i].bytes, sums[i].blocks, sums[i].sampled};
+        struct vp_stack_holder h = sums[i];
         for (int at = 0; h.bytes && at < most; at++) {
             if (at < count && out[at].bytes >= h.bytes)
                 continue;

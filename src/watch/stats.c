@@ -33,21 +33,26 @@ void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s) {
                     {"spills_refused", s->spills_refused});
 }
 
-void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s,
-                         const struct vp_timeline_stats *timelines) {
+void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines,
+                         const struct vp_slack_state *slack) {
     vp_json_double(j, "driver_us", (double)(s->driver_ns + timelines->ns) / 1e3);
     vp_json_numbers(j, {"waits_gpu", s->waits_gpu}, {"waits_host", s->waits_host},
                     {"waits_fruitless", s->waits_fruitless});
     vp_json_double(j, "waits_host_us", (double)s->host_wait_ns / 1e3);
     vp_json_u64(j, "ooms", s->ooms);
-}
-
-void vp_stats_json_slack(struct vp_json *j, const struct vp_slack_state *slack, const struct vp_memory_stats *s) {
     vp_json_begin_object(j, "slack");
     vp_json_double(j, "percent", slack->percent);
     vp_json_double(j, "novelty", slack->novelty);
     vp_json_numbers(j, {"steps", slack->steps}, {"spared_bytes", s->spared_bytes},
                     {"returned_bytes", s->returned_bytes});
+    vp_json_end_object(j);
+}
+
+void vp_stats_json_passed(struct vp_json *j) {
+    vp_json_begin_object(j, "passed_on");
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        if (atomic_load(&vp_state.passed[i]))
+            vp_json_u64(j, vp_passed_names[i], atomic_load(&vp_state.passed[i]));
     vp_json_end_object(j);
 }
 
@@ -87,9 +92,8 @@ static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool)
                         {"peak_addressed_bytes", pool->bare->peak_addressed});
     vp_json_double(j, "efficiency", efficiency(s));
     json_calls(j, s, &timelines);
-    vp_stats_json_waits(j, s, &timelines);
     const struct vp_slack_state slack = vp_slack_state(pool);
-    vp_stats_json_slack(j, &slack, s);
+    vp_stats_json_waits(j, s, &timelines, &slack);
     vp_json_numbers(j, {"stitches", s->stitches}, {"reactivations", s->reactivations}, {"reaps", s->reaps},
                     {"given_back_bytes", s->given_back}, {"regrets", s->regrets},
                     {"asleep_bytes", pool->mem.asleep_bytes}, {"lent_bytes", s->lent_bytes},
@@ -140,23 +144,22 @@ static VP_LOCKED int write_json(int fd) {
         if (vp_state.doors >> i & 1)
             vp_json_string(&j, NULL, vp_passed_names[i]);
     vp_json_end_array(&j);
-    vp_json_begin_object(&j, "passed_on");
-    for (int i = 0; i < VP_PASSED_COUNT; i++)
-        if (atomic_load(&vp_state.passed[i]))
-            vp_json_u64(&j, vp_passed_names[i], atomic_load(&vp_state.passed[i]));
-    vp_json_end_object(&j);
+    vp_stats_json_passed(&j);
     vp_json_end_object(&j);
     return vp_json_finish(&j);
 }
 
-/* Has this process seen CUDA at all? Where it has not, its children may have, which then tell for themselves. */
-static VP_LOCKED bool has_used_cuda(void) {
+uint64_t vp_stats_passed(void) {
     uint64_t passed = 0;
+    for (int i = 0; i < VP_PASSED_COUNT; i++)
+        passed += atomic_load_explicit(&vp_state.passed[i], memory_order_relaxed);
+    return passed;
+}
+
+bool vp_stats_has_used_cuda(void) {
     bool pools = false;
     vp_pools_each(pool) pools = true;
-    for (int i = 0; i < VP_PASSED_COUNT; i++)
-        passed += atomic_load(&vp_state.passed[i]);
-    return pools || passed;
+    return pools || vp_stats_passed();
 }
 
 /* The process that was started under the library, and not by one that was. */
@@ -331,9 +334,10 @@ VP_NOT_ANALYSED void vp_stats_write(void) {
         return;
     const char *where = vp_options()->stats;
     bool open = atomic_load(&vp_state.phase) == VP_OPEN, summary = !strcmp(where, "1");
-    if (summary && serves && !has_used_cuda() && (open || (first == getpid() && faults_of_children() == faults_before)))
+    if (summary && serves && !vp_stats_has_used_cuda() &&
+        (open || (first == getpid() && faults_of_children() == faults_before)))
         print_silence();
-    if (!*where || !open || (summary && !has_used_cuda()))
+    if (!*where || !open || (summary && !vp_stats_has_used_cuda()))
         return;
     bool locked = vp_lock_for_a_while(&vp_library_lock);
     if (locked)

@@ -23,8 +23,13 @@ void vp_stats_write(void);
 void vp_stats_serves(bool is_first);
 /* What statistics and dumps both tell of a device. */
 void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s);
-void vp_stats_json_slack(struct vp_json *j, const struct vp_slack_state *slack, const struct vp_memory_stats *s);
-void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines);
+void vp_stats_json_waits(struct vp_json *j, const struct vp_memory_stats *s, const struct vp_timeline_stats *timelines,
+                         const struct vp_slack_state *slack);
+void vp_stats_json_passed(struct vp_json *j);
+/* Calls that went on to CUDA. */
+uint64_t vp_stats_passed(void);
+/* Has this process seen CUDA at all? Where it has not, its children may have, which then tell for themselves. */
+bool vp_stats_has_used_cuda(void) VP_LOCKED;
 
 /* ---- hold.c ---- */
 
