@@ -28,14 +28,8 @@ static bool is_before(const struct link_map *object, const struct link_map *othe
 
 /* The version of an object's functions, as calls of them ask for it; "": they have none. */
 static const char *version_of(const struct link_map *object) {
-    const char *names = NULL;
-    const ElfW(Verdef) *def = NULL;
-    for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_STRTAB)
-            names = vp_symbols_table(object->l_addr, entry->d_un.d_ptr);
-        else if (entry->d_tag == DT_VERDEF)
-            def = vp_symbols_table(object->l_addr, entry->d_un.d_ptr);
-    }
+    const char *names = vp_symbols_table(object->l_addr, object->l_ld, DT_STRTAB);
+    const ElfW(Verdef) *def = vp_symbols_table(object->l_addr, object->l_ld, DT_VERDEF);
     if (!def || !def->vd_next) /* the first is the object's own name */
         return "";
     def = (const void *)((const char *)def + def->vd_next);

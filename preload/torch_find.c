@@ -75,17 +75,8 @@ static int match(struct dl_phdr_info *info, size_t size, void *data) {
     return 1;
 }
 
-/* 0: it has none. */
-static size_t value_of(const struct found *found, ElfW(Sxword) tag) {
-    for (const ElfW(Dyn) *entry = found->dynamic; entry->d_tag != DT_NULL; entry++)
-        if (entry->d_tag == tag)
-            return entry->d_un.d_val;
-    return 0;
-}
-
 static const void *table_of(const struct found *found, ElfW(Sxword) tag) {
-    const ElfW(Addr) at = value_of(found, tag);
-    return at ? vp_symbols_table(found->base, at) : NULL;
+    return vp_symbols_table(found->base, found->dynamic, tag);
 }
 
 static bool binds_in(const struct found *found, const ElfW(Rela) * entries, size_t bytes, const char *name) {
@@ -102,8 +93,8 @@ static bool binds_in(const struct found *found, const ElfW(Rela) * entries, size
 
 /* Does the dynamic linker bind its calls of that function? Not if it calls a function of its own right away. */
 static bool binds(const struct found *found, const char *name) {
-    return binds_in(found, table_of(found, DT_JMPREL), value_of(found, DT_PLTRELSZ), name) ||
-           binds_in(found, table_of(found, DT_RELA), value_of(found, DT_RELASZ), name);
+    return binds_in(found, table_of(found, DT_JMPREL), vp_symbols_value(found->dynamic, DT_PLTRELSZ), name) ||
+           binds_in(found, table_of(found, DT_RELA), vp_symbols_value(found->dynamic, DT_RELASZ), name);
 }
 
 static bool tells(const struct found *found) {

@@ -13,11 +13,22 @@ struct wanted {
     void **out;
 };
 
+ElfW(Addr) vp_symbols_value(const ElfW(Dyn) * dynamic, ElfW(Sxword) tag) {
+    for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++)
+        if (dynamic->d_tag == tag)
+            return dynamic->d_un.d_val;
+    return 0;
+}
+
+const void *vp_symbols_table(uintptr_t base, const ElfW(Dyn) * dynamic, ElfW(Sxword) tag) {
+    const ElfW(Addr) at = vp_symbols_value(dynamic, tag);
+    return at ? (const void *)(at < base ? base + at : at) : NULL;
+}
+
 /* DT_GNU_HASH, which all modules of the last fifteen years have, begins with the number of buckets, the first symbol in
  * it, and the size and shift of a Bloom filter; its chains are one array beside the symbols, the lowest bit of an entry
  * marks the end of each. */
-static void *find(uintptr_t base, const ElfW(Sym) * symbols, const char *strings, const uint32_t *table,
-                  const char *name) {
+static void *find(uintptr_t base, const ElfW(Dyn) * dynamic, const uint32_t *table, const char *name) {
     const uint32_t buckets = table[0], first = table[1], words = table[2], shift = table[3];
     const ElfW(Addr) *bloom = (const void *)&table[4];
     const uint32_t *bucket = (const void *)(bloom + words), *chain = bucket + buckets;
@@ -28,7 +39,9 @@ static void *find(uintptr_t base, const ElfW(Sym) * symbols, const char *strings
     const ElfW(Addr) word = words ? bloom[hash / BITS % words] : 0;
     if (!buckets || !(word >> hash % BITS & word >> (hash >> shift) % BITS & 1))
         return NULL;
-    for (uint32_t i = bucket[hash % buckets]; i >= first; i++) {
+    const ElfW(Sym) *symbols = vp_symbols_table(base, dynamic, DT_SYMTAB);
+    const char *strings = vp_symbols_table(base, dynamic, DT_STRTAB);
+    for (uint32_t i = bucket[hash % buckets]; symbols && strings && i >= first; i++) {
         const ElfW(Sym) *s = &symbols[i];
         const int type = s->st_info & 15;
         if ((chain[i - first] | 1) == (hash | 1) && s->st_shndx != SHN_UNDEF &&
@@ -41,19 +54,12 @@ static void *find(uintptr_t base, const ElfW(Sym) * symbols, const char *strings
 }
 
 void *vp_symbol_of(const struct dl_phdr_info *module, const char *name) {
-    const ElfW(Dyn) *entry = NULL;
-    const void *tables[DT_SYMTAB + 1] = {NULL}, *hash = NULL;
+    const ElfW(Dyn) *dynamic = NULL;
     for (int i = 0; i < module->dlpi_phnum; i++)
         if (module->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            entry = (const void *)(module->dlpi_addr + module->dlpi_phdr[i].p_vaddr);
-    for (; entry && entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_SYMTAB || entry->d_tag == DT_STRTAB)
-            tables[entry->d_tag] = vp_symbols_table(module->dlpi_addr, entry->d_un.d_ptr);
-        else if (entry->d_tag == DT_GNU_HASH)
-            hash = vp_symbols_table(module->dlpi_addr, entry->d_un.d_ptr);
-    }
-    const bool has = tables[DT_SYMTAB] && tables[DT_STRTAB] && hash;
-    return has ? find(module->dlpi_addr, tables[DT_SYMTAB], tables[DT_STRTAB], hash, name) : NULL;
+            dynamic = (const void *)(module->dlpi_addr + module->dlpi_phdr[i].p_vaddr);
+    const uint32_t *hash = vp_symbols_table(module->dlpi_addr, dynamic, DT_GNU_HASH);
+    return hash ? find(module->dlpi_addr, dynamic, hash, name) : NULL;
 }
 
 static int look(struct dl_phdr_info *info, size_t size, void *context) {

@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A table by its entry in a dynamic section. glibc writes the final addresses into most of them; the rest has the
- * file's. */
-static inline const void *vp_symbols_table(uintptr_t base, ElfW(Addr) value) {
-    return (const void *)(value < base ? base + value : value);
-}
+/* What an entry of a dynamic section says; 0: there is none of that tag. */
+ElfW(Addr) vp_symbols_value(const ElfW(Dyn) * dynamic, ElfW(Sxword) tag);
+/* The table that one tells of; NULL: there is none. glibc writes the final addresses into most of them; the rest has
+ * the file's. */
+const void *vp_symbols_table(uintptr_t base, const ElfW(Dyn) * dynamic, ElfW(Sxword) tag);
 /* What a module defines by this name; NULL: nothing. Indirect functions count as missing. */
 void *vp_symbol_of(const struct dl_phdr_info *module, const char *name);
 /* The first loaded module, in the linker's order, that defines names[0]; `out` gets the addresses of all names there,
