@@ -18,7 +18,8 @@ enum { SHARE = 2 << 20, PAGE = 4096 };
 /* Less than this is not worth waking anybody. */
 enum { ALONE = 1 << 20 };
 
-static void do_share(const struct vp_crew *crew, unsigned number) {
+static void do_share(struct vp_crew *crew) {
+    const unsigned number = atomic_fetch_add(&crew->next, 1);
     const size_t whole = crew->bytes / crew->count, unit = whole >= SHARE ? SHARE : PAGE;
     const size_t share = (whole + unit - 1) / unit * unit, begin = share * number;
     const size_t end = number + 1 == crew->count || begin + share > crew->bytes ? crew->bytes : begin + share;
@@ -32,13 +33,12 @@ static void wait_for(sem_t *s) {
 }
 
 static void *work(void *arg) {
-    const struct vp_crew_place *place = arg;
-    struct vp_crew *crew = place->crew;
+    struct vp_crew *crew = arg;
     for (;;) {
-        wait_for(&crew->begin[place->number]);
+        wait_for(&crew->begin);
         if (!crew->share)
             return NULL;
-        do_share(crew, place->number);
+        do_share(crew);
         sem_post(&crew->done);
     }
 }
@@ -55,23 +55,19 @@ void vp_crew_start(struct vp_crew *crew, unsigned most) {
     if (most > VP_CREW_MOST)
         most = VP_CREW_MOST;
     *crew = (struct vp_crew){.count = 1};
+    sem_init(&crew->begin, 0, 0);
     sem_init(&crew->done, 0, 0);
     /* They take no signal of the program's. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (; crew->count < (want < most ? want : most); crew->count++) {
-        unsigned i = crew->count;
-        crew->place[i] = (struct vp_crew_place){crew, i};
-        sem_init(&crew->begin[i], 0, 0);
-        if (pthread_create(&crew->thread[i], NULL, work, &crew->place[i]))
-            break;
-    }
+    while (crew->count < (want < most ? want : most) && !pthread_create(&crew->thread[crew->count], NULL, work, crew))
+        crew->count++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static void wake_all(struct vp_crew *crew) {
     for (unsigned i = 1; i < crew->count; i++)
-        sem_post(&crew->begin[i]);
+        sem_post(&crew->begin);
 }
 
 void vp_crew_each(struct vp_crew *crew, size_t bytes, vp_crew_share *share, void *arg) {
@@ -82,8 +78,9 @@ void vp_crew_each(struct vp_crew *crew, size_t bytes, vp_crew_share *share, void
     crew->share = share;
     crew->arg = arg;
     crew->bytes = bytes;
+    atomic_store(&crew->next, 0);
     wake_all(crew);
-    do_share(crew, 0);
+    do_share(crew);
     for (unsigned i = 1; i < crew->count; i++)
         wait_for(&crew->done);
 }

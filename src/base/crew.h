@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 enum { VP_CREW_MOST = 16 };
@@ -14,14 +15,11 @@ typedef void vp_crew_share(void *arg, size_t begin, size_t end);
 struct vp_crew {
     unsigned count; /* of threads, the caller's included */
     pthread_t thread[VP_CREW_MOST];
-    sem_t begin[VP_CREW_MOST], done;
+    sem_t begin, done;
     vp_crew_share *share; /* NULL: the threads are to end */
     void *arg;
     size_t bytes;
-    struct vp_crew_place {
-        struct vp_crew *crew;
-        unsigned number;
-    } place[VP_CREW_MOST];
+    atomic_uint next; /* the share that nobody has yet */
 };
 
 /* As many as the machine has processors for, at most `most`: with none but the caller it works as well. */
