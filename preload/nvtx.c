@@ -170,19 +170,15 @@ static void *register_w(void *domain, const wchar_t *wide) {
 
 /* ---- attaching ---- */
 
-struct callback {
-    unsigned id;
-    void *function;
-};
-
-static void fill(const struct nvtx_callbacks *callbacks, int module, const struct callback *list, size_t count) {
+/* Functions by NVTX's numbers of them; NULL: it is not wanted. */
+static void fill(const struct nvtx_callbacks *callbacks, int module, void *const *functions, size_t count) {
     void ***table = NULL;
     unsigned size = 0;
     if (!callbacks->table(module, &table, &size) || !table)
         return;
-    for (size_t i = 0; i < count; i++) {
-        if (list[i].id < size && table[list[i].id])
-            *table[list[i].id] = list[i].function;
+    for (size_t i = 0; i < count && i < size; i++) {
+        if (functions[i] && table[i])
+            *table[i] = functions[i];
     }
 }
 
@@ -202,15 +198,15 @@ static bool is_preloaded(void) {
 
 VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
 VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
-    static const struct callback core[] = {
-        {CORE_MARK_EX, mark_ex}, {CORE_MARK_A, mark_a},   {CORE_MARK_W, mark_w},       {CORE_PUSH_EX, push_ex},
-        {CORE_PUSH_A, push_a},   {CORE_PUSH_W, push_w},   {CORE_POP, vpool_range_pop}, {CORE_START_EX, start_ex},
-        {CORE_START_A, start_a}, {CORE_START_W, start_w}, {CORE_END, vp_marks_end},
+    static void *const core[] = {
+        [CORE_MARK_EX] = mark_ex, [CORE_MARK_A] = mark_a,   [CORE_MARK_W] = mark_w,       [CORE_PUSH_EX] = push_ex,
+        [CORE_PUSH_A] = push_a,   [CORE_PUSH_W] = push_w,   [CORE_POP] = vpool_range_pop, [CORE_START_EX] = start_ex,
+        [CORE_START_A] = start_a, [CORE_START_W] = start_w, [CORE_END] = vp_marks_end,
     };
-    static const struct callback core2[] = {
-        {CORE2_MARK_EX, domain_mark},   {CORE2_PUSH_EX, domain_push},    {CORE2_POP, vp_marks_pop},
-        {CORE2_START_EX, domain_start}, {CORE2_END, domain_end},         {CORE2_REGISTER_A, register_a},
-        {CORE2_REGISTER_W, register_w}, {CORE2_DOMAIN_A, register_name}, {CORE2_DOMAIN_W, domain_w},
+    static void *const core2[] = {
+        [CORE2_MARK_EX] = domain_mark,   [CORE2_PUSH_EX] = domain_push,    [CORE2_POP] = vp_marks_pop,
+        [CORE2_START_EX] = domain_start, [CORE2_END] = domain_end,         [CORE2_REGISTER_A] = register_a,
+        [CORE2_REGISTER_W] = register_w, [CORE2_DOMAIN_A] = register_name, [CORE2_DOMAIN_W] = domain_w,
     };
     if (!export_table || !wanted() || !is_preloaded())
         return 0;

@@ -75,17 +75,15 @@ static char *wrap(char *out, const char *end, const char *line, size_t width) {
         if (out + sizeof indent + blanks + length >= end)
             return out;
         if (turns) {
-            *out++ = '\n';
-            out = stpcpy(out, indent);
+            out = stpcpy(stpcpy(out, "\n"), indent);
+            column = sizeof indent - 1;
+            columns -= blanks;
             word += blanks;
-            column = sizeof indent - 1 + columns - blanks;
-            out = mempcpy(out, word, length);
-            word += length;
-        } else {
-            column += columns;
-            out = mempcpy(out, word, blanks + length);
-            word += blanks + length;
+            blanks = 0;
         }
+        column += columns;
+        out = mempcpy(out, word, blanks + length);
+        word += blanks + length;
     }
     return out;
 }

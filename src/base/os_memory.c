@@ -12,7 +12,8 @@ int vp_os_give(void *mem, size_t bytes) {
 }
 
 void *vp_os_lengthen(void *mem, size_t bytes, size_t longer) {
-    return (void *)syscall(SYS_mremap, mem, bytes, longer, MREMAP_MAYMOVE);
+    mem = (void *)syscall(SYS_mremap, mem, bytes, longer, MREMAP_MAYMOVE);
+    return mem == MAP_FAILED ? NULL : mem;
 }
 
 static void *map_with(size_t bytes, int flags) {

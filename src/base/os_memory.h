@@ -12,8 +12,8 @@ enum { VP_HUGE = 2 << 20 };
 void *vp_os_take(size_t bytes);
 /* The same for a table of which most may never be used: the system keeps no memory back for it. */
 void *vp_os_take_sparse(size_t bytes);
-/* munmap() and mremap(), by the system call itself. Libraries write into libc's functions to be told of memory that
- * goes, as libfabric does, and take locks there under which they ask CUDA. Ours is none of theirs, and goes while a
- * lock is held for which they wait then. */
+/* munmap() and mremap() (NULL: there is no memory), by the system call itself. Libraries write into libc's functions to
+ * be told of memory that goes, as libfabric does, and take locks there under which they ask CUDA. Ours is none of
+ * theirs, and goes while a lock is held for which they wait then. */
 int vp_os_give(void *mem, size_t bytes);
 void *vp_os_lengthen(void *mem, size_t bytes, size_t longer);

@@ -24,9 +24,7 @@ struct loading {
 };
 
 static void *grow(void *context, void *old, size_t had, size_t wanted) {
-    void *mem = old ? vp_os_lengthen(old, had, wanted)
-                    : mmap(NULL, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return mem == MAP_FAILED ? NULL : mem;
+    return old ? vp_os_lengthen(old, had, wanted) : vp_os_take(wanted);
 }
 
 static int device(void *context, uint16_t number, uint64_t bound, struct vp_stalloc_plan **plan) {

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 /* ---- arrays ---- */
 
@@ -19,10 +18,9 @@ static void *add(struct vp_snap_array *array, size_t size) {
     size_t used = array->count * size;
     if (!array->failed && used + size > array->bytes) {
         size_t more = array->bytes ? 2 * array->bytes : 65536;
-        void *items = array->items ? vp_os_lengthen(array->items, array->bytes, more)
-                                   : mmap(NULL, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        array->failed = items == MAP_FAILED;
-        if (!array->failed) {
+        void *items = array->items ? vp_os_lengthen(array->items, array->bytes, more) : vp_os_take(more);
+        array->failed = !items;
+        if (items) {
             array->items = items;
             array->bytes = more;
         }
