@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
-#include "base/host_memory.h"
+#include "base/machine.h"
 #include "base/os_memory.h"
 #include "base/output.h"
 

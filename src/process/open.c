@@ -4,7 +4,7 @@
 #include "process/state.h"
 
 #include "base/clock.h"
-#include "base/rdma.h"
+#include "base/machine.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
-#include "base/host_memory.h"
+#include "base/machine.h"
 #include "pool/parking.h"
 #include "pool/spill.h"
 

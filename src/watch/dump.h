@@ -63,12 +63,6 @@ struct vp_dump {
 struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request);
 void vp_dump_free(struct vp_dump *dump);
 
-/* Bytes that the pool could still take from the device, whole granules; 0 where that is not known. */
-size_t vp_dump_fresh(const struct vp_dump_device *d);
-/* The largest block that could be had now without waiting, give or take what lies at the edges: one stretch, or all
- * that is idle in one range with what the device has left. */
-size_t vp_dump_largest(const struct vp_dump_device *d);
-
 /* ---- where: files ---- */
 
 /* Starts what VPOOL_DUMP asks for: a thread, if there is anything to do for it, and a handler for the signal, if the
@@ -89,8 +83,15 @@ void vp_dump_unlock(void) VP_RELEASES(vp_dump_guard);
  * None is made from here on. */
 void vp_dump_end(void);
 
-/* ---- dump_write.c: into an open file; `device` -1: all. 0 or a negative errno ---- */
+/* ---- dump_write.c ---- */
 
+/* Bytes that the pool could still take from the device, whole granules; 0 where that is not known. */
+size_t vp_dump_fresh(const struct vp_dump_device *d);
+/* The largest block that could be had now without waiting, give or take what lies at the edges: one stretch, or all
+ * that is idle in one range with what the device has left. */
+size_t vp_dump_largest(const struct vp_dump_device *d);
+
+/* Into an open file; `device` -1: all. 0 or a negative errno. */
 int vp_dump_json(const struct vp_dump *dump, int device, int fd);
 int vp_dump_text(const struct vp_dump *dump, int device, int fd);
 

@@ -52,6 +52,20 @@ static struct when now(void) {
     return out;
 }
 
+size_t vp_dump_fresh(const struct vp_dump_device *d) {
+    size_t held = d->snap.stats.held_bytes, fresh = d->total ? d->free : 0,
+           allowed = d->limit > held ? d->limit - held : 0;
+    if (d->limit && fresh > allowed)
+        fresh = allowed;
+    return fresh / d->snap.granularity * d->snap.granularity;
+}
+
+size_t vp_dump_largest(const struct vp_dump_device *d) {
+    size_t fresh = vp_dump_fresh(d);
+    size_t built = d->stitches ? fresh + d->digest.idle : fresh;
+    return d->digest.largest_block > built ? d->digest.largest_block : built;
+}
+
 /* What is in the way of a request for all bytes that are not live. */
 static uint64_t not_live(const struct vp_dump_device *d) {
     return d->digest.free_bytes + vp_dump_fresh(d);

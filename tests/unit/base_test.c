@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/os_memory.h"
-#include "base/rdma.h"
+#include "base/machine.h"
 #include "base/slab.h"
 #include "base/table.h"
 

@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
-#include "base/host_memory.h"
+#include "base/machine.h"
 #include "process/ipc.h"
 #include "process/spill.h"
 #include "watch/snapshot.h"
