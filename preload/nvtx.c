@@ -182,11 +182,6 @@ static void fill(const struct nvtx_callbacks *callbacks, int module, void *const
     }
 }
 
-static bool wanted(void) {
-    const struct vp_options *o = vp_options();
-    return *o->trace || *o->stats || *o->dump || *o->stacks;
-}
-
 /* A child without the preload may have inherited the variable, and NVTX has just loaded this library for it. */
 static bool is_preloaded(void) {
     void *program = vp_real_dlopen(NULL, RTLD_LAZY);
@@ -208,7 +203,9 @@ VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
         [CORE2_START_EX] = domain_start, [CORE2_END] = domain_end,         [CORE2_REGISTER_A] = register_a,
         [CORE2_REGISTER_W] = register_w, [CORE2_DOMAIN_A] = register_name, [CORE2_DOMAIN_W] = domain_w,
     };
-    if (!export_table || !wanted() || !is_preloaded())
+    const struct vp_options *o = vp_options();
+    const bool wanted = *o->trace || *o->stats || *o->dump || *o->stacks;
+    if (!export_table || !wanted || !is_preloaded())
         return 0;
     const struct nvtx_callbacks *callbacks = export_table(EXPORT_CALLBACKS);
     if (!callbacks || callbacks->size < sizeof(*callbacks) || !callbacks->table)

@@ -43,15 +43,10 @@ static void *work(void *arg) {
     }
 }
 
-static unsigned processors(void) {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-    return n > 0 ? (unsigned)n : 1;
-}
-
 void vp_crew_start(struct vp_crew *crew, unsigned most) {
     sigset_t all, before;
-    unsigned want = processors();
+    cpu_set_t set;
+    const int processors = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
     if (most > VP_CREW_MOST)
         most = VP_CREW_MOST;
     *crew = (struct vp_crew){.count = 1};
@@ -60,7 +55,8 @@ void vp_crew_start(struct vp_crew *crew, unsigned most) {
     /* They take no signal of the program's. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (crew->count < (want < most ? want : most) && !pthread_create(&crew->thread[crew->count], NULL, work, crew))
+    while (crew->count < most && (int)crew->count < processors &&
+           !pthread_create(&crew->thread[crew->count], NULL, work, crew))
         crew->count++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -42,26 +42,18 @@ static void put_newline(struct vp_json *json) {
 }
 
 size_t vp_utf8_length(const unsigned char *at) {
-    static const struct {
-        unsigned char first_low, first_high, second_low, second_high;
-        size_t length;
-    } forms[] = {
-        {0x20, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-        {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-        {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
-        if (at[0] < forms[i].first_low || at[0] > forms[i].first_high)
-            continue;
-        if (forms[i].length > 1 && (at[1] < forms[i].second_low || at[1] > forms[i].second_high))
+    static const uint32_t least[] = {0x20, 0x80, 0x800, 0x10000};
+    const unsigned more = *at < 0x80 ? 0 : *at >> 5 == 6 ? 1 : *at >> 4 == 14 ? 2 : *at >> 3 == 30 ? 3 : 4;
+    if (more > 3)
+        return 0;
+    uint32_t character = more ? *at & 0x3fu >> more : *at;
+    for (unsigned i = 1; i <= more; i++) {
+        if ((at[i] & 0xc0) != 0x80)
             return 0;
-        for (size_t j = 2; j < forms[i].length; j++) {
-            if ((at[j] & 0xc0) != 0x80)
-                return 0;
-        }
-        return forms[i].length;
+        character = character << 6 | (at[i] & 0x3f);
     }
-    return 0;
+    const bool half = character >= 0xd800 && character < 0xe000;
+    return character < least[more] || half || character > 0x10ffff ? 0 : more + 1;
 }
 
 char *vp_utf8_put(char *at, uint32_t character) {

@@ -197,11 +197,6 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
 
 /* ---- unknown variables ---- */
 
-static size_t least(size_t a, size_t b, size_t c) {
-    size_t least_of_two = a < b ? a : b;
-    return least_of_two < c ? least_of_two : c;
-}
-
 /* Levenshtein's distance, a row of the matrix at a time. */
 size_t vp_options_distance(const char *a, size_t length, const char *b) {
     size_t row[NAME_SIZE + 1];
@@ -213,28 +208,23 @@ size_t vp_options_distance(const char *a, size_t length, const char *b) {
         row[0] = i;
         for (size_t j = 1; j <= width; j++) {
             size_t above = row[j];
-            row[j] = least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            const size_t changed = diagonal + (a[i - 1] != b[j - 1]),
+                         other = 1 + (above < row[j - 1] ? above : row[j - 1]);
+            row[j] = changed < other ? changed : other;
             diagonal = above;
         }
     }
     return row[width];
 }
 
-static bool is_known(const char *name, size_t length) {
-    for (size_t i = 0; i < TABLE_SIZE; i++)
-        if (strlen(table[i].variable) == length && !memcmp(table[i].variable, name, length))
-            return true;
-    return false;
-}
-
-/* The option whose name is nearest, or NULL where none is near enough to have been meant. */
-static const struct option *nearest(const char *name, size_t length) {
+/* The option whose name is nearest, and how far it is from it; NULL: none is near enough to have been meant. */
+static const struct option *nearest(const char *name, size_t length, size_t *distance) {
     const struct option *best = NULL;
-    size_t best_distance = 3;
-    for (size_t i = 0; i < TABLE_SIZE; i++) {
-        size_t distance = vp_options_distance(name, length, table[i].variable);
-        if (distance < best_distance) {
-            best_distance = distance;
+    *distance = 3;
+    for (size_t i = 0; length < NAME_SIZE && i < TABLE_SIZE; i++) {
+        const size_t here = vp_options_distance(name, length, table[i].variable);
+        if (here < *distance) {
+            *distance = here;
             best = &table[i];
         }
     }
@@ -244,10 +234,12 @@ static const struct option *nearest(const char *name, size_t length) {
 void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context) {
     for (; environment && *environment; environment++) {
         const char *name = *environment;
-        size_t length = strcspn(name, "=");
-        if (strncmp(name, PREFIX, strlen(PREFIX)) || is_known(name, length))
+        size_t length = strcspn(name, "="), distance;
+        if (strncmp(name, PREFIX, strlen(PREFIX)))
             continue;
-        const struct option *meant = length < NAME_SIZE ? nearest(name, length) : NULL;
+        const struct option *meant = nearest(name, length, &distance);
+        if (!distance)
+            continue;
         char line[LINE_SIZE];
         snprintf(line, sizeof(line), "%.*s is no option of vpool%s%s%s", length < 128 ? (int)length : 128, name,
                  meant ? "; did you mean " : "", meant ? meant->variable : "", meant ? "?" : "");

@@ -211,12 +211,6 @@ static void json_stacks(struct vp_json *j, const struct vp_dump *dump, int devic
     vp_os_give(named, count);
 }
 
-static void json_request(struct vp_json *j, const struct vp_dump_request *request) {
-    vp_json_begin_object(j, "request");
-    vp_json_numbers(j, {"asked", request->asked}, {"device", (uint64_t)request->device}, {"stream", request->stream});
-    vp_json_end_object(j);
-}
-
 int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
     enum { BUFFER = 8192 }; /* not on the stack, which may be some KiB in all */
     struct vp_json j;
@@ -234,8 +228,12 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
     vp_json_string(&j, "reason", reasons[dump->reason]);
     vp_json_u64(&j, "number", dump->number);
     vp_json_string(&j, "policy", vp_policy_name());
-    if (dump->reason == VP_DUMP_OOM)
-        json_request(&j, &dump->request);
+    if (dump->reason == VP_DUMP_OOM) {
+        vp_json_begin_object(&j, "request");
+        vp_json_numbers(&j, {"asked", dump->request.asked}, {"device", (uint64_t)dump->request.device},
+                        {"stream", dump->request.stream});
+        vp_json_end_object(&j);
+    }
     vp_stats_json_passed(&j);
     vp_json_begin_array(&j, "devices");
     for (int i = 0; i < dump->count; i++)

@@ -66,10 +66,6 @@ struct vp_journal_work {
     _Alignas(64) uint8_t deflate[];
 };
 
-static size_t step_of(const struct vp_journal *j) {
-    return j->packed ? PACKED_STEP : PLAIN_STEP;
-}
-
 /* Bytes that are mapped. */
 static size_t window_of(const struct vp_journal *j) {
     return j->packed ? 2 * PACKED_STEP : PLAIN_STEP + PAGE;
@@ -244,7 +240,8 @@ static size_t work_size(void) {
     return sizeof(struct vp_journal_work) + vp_deflate_size();
 }
 
-static int drop(struct vp_journal *j) {
+/* The lock stays with the parent, whose open file it is of. */
+int vp_journal_leave(struct vp_journal *j) {
     if (j->window)
         vp_os_give(j->window, window_of(j));
     if (j->work)
@@ -259,13 +256,8 @@ static int let_go(struct vp_journal *j) {
     int err = find_file(j);
     if (!err && ftruncate(j->file.fd, j->base + (off_t)j->end) < 0)
         err = -errno;
-    int closed = drop(j);
+    int closed = vp_journal_leave(j);
     return err ? err : closed;
-}
-
-/* The lock stays with the parent, whose open file it is of. */
-void vp_journal_leave(struct vp_journal *j) {
-    (void)drop(j);
 }
 
 /* From the root on: the program may change its folder. */
@@ -304,7 +296,7 @@ int vp_journal_open(struct vp_journal *j, const char *path) {
 }
 
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n) {
-    size_t step = step_of(j);
+    const size_t step = j->packed ? PACKED_STEP : PLAIN_STEP;
     if (!j->packed) {
         append_plain(j, line, n);
     } else {

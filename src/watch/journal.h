@@ -37,8 +37,9 @@ int vp_journal_open(struct vp_journal *j, const char *path);
  * not to be found by its name). It is closed then, and whole, with this line. */
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n);
 
-/* Lets go of a journal that a parent process has open, and will go on with: the file stays as it is. */
-void vp_journal_leave(struct vp_journal *j);
+/* Lets go of a journal that a parent process has open, and will go on with: the file stays as it is. 0 or a negative
+ * errno. */
+int vp_journal_leave(struct vp_journal *j);
 
 /* The file gets its true length. 0 or a negative errno; it is closed in any case. */
 int vp_journal_close(struct vp_journal *j);

@@ -227,14 +227,10 @@ static inline uint64_t rare_of(const struct vp_memory_stats *s) {
     return s->driver_ns + s->ooms + s->loans_asked + s->loans_refused + s->spills_refused;
 }
 
-/* Is there more to tell of a device than goes without saying? And of its blocks? */
+/* Is there more to tell of a device than goes without saying? */
 static inline bool all_is_due(uint32_t i) {
     const struct vp_memory_stats *s = &told[i].pool->mem.stats;
     return s->allocs + s->frees - told[i].calls >= FEW_CALLS || rare_of(s) != told[i].rare;
-}
-
-static inline bool blocks_are_due(uint32_t i) {
-    return told[i].pool->mem.stats.live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES;
 }
 
 /* `all`: not only what each block changes. `asked`: a reader wants to know, and the program need not have done
@@ -310,7 +306,7 @@ void vp_shared_stats_publish(void) {
     for (uint32_t i = 0; i < devices; i++)
         if (all_is_due(i))
             publish_all(page, i, false);
-        else if (blocks_are_due(i))
+        else if (told[i].pool->mem.stats.live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES)
             publish_blocks(page, i);
 }
 

@@ -181,11 +181,6 @@ void vp_stats_serves(bool is_first) {
     faults_before = faults_of_children();
 }
 
-static void print_silence(void) {
-    vp_log_print("%s (process %d) made no CUDA allocation that the library saw; `vpool doctor -- PROGRAM` says why",
-                 program_invocation_short_name, (int)getpid());
-}
-
 static double mib(uint64_t bytes) {
     return (double)bytes / 1048576;
 }
@@ -336,7 +331,8 @@ VP_NOT_ANALYSED void vp_stats_write(void) {
     bool open = atomic_load(&vp_state.phase) == VP_OPEN, summary = !strcmp(where, "1");
     if (summary && serves && !vp_stats_has_used_cuda() &&
         (open || (first == getpid() && faults_of_children() == faults_before)))
-        print_silence();
+        vp_log_print("%s (process %d) made no CUDA allocation that the library saw; `vpool doctor -- PROGRAM` says why",
+                     program_invocation_short_name, (int)getpid());
     if (!*where || !open || (summary && !vp_stats_has_used_cuda()))
         return;
     bool locked = vp_lock_for_a_while(&vp_library_lock);

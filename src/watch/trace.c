@@ -327,7 +327,7 @@ void vp_trace_end(void) {
 
 VP_NOT_ANALYSED /* there is one thread */ void vp_trace_fork_child(void) {
     if (trace.on)
-        vp_journal_leave(&trace.file);
+        (void)vp_journal_leave(&trace.file);
     trace.parents |= trace.on;
     trace.tried = trace.on = false;
     trace.modules = trace.frames = trace.stacks = 0;
