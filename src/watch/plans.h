@@ -26,13 +26,3 @@ void vp_plans_print(const struct vp_pool *pool);
 void vp_plans_fork_child(void);
 void vp_plans_stop(void);
 void vp_plans_write(void);
-
-/* plans_path.c: where `auto` has its files. */
-
-/* What tells a run from others: of executable, arguments, rank. */
-uint64_t vp_plans_key(void);
-/* The file of a key, in a folder that is made if need be; false, with what is wrong. */
-bool vp_plans_path(char *path, size_t room, uint64_t key, const char **why);
-/* Deletes the oldest plans, and what killed processes left behind, until that file's folder has no more than it should.
- */
-void vp_plans_tidy(const char *path);
