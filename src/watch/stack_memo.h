@@ -8,7 +8,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "watch/stack_table.h"
+#include "watch/stack_walk.h"
 
 enum { VP_MEMO_SLOTS = 96 };
 

@@ -1,6 +1,6 @@
 /* Stacks of native code: libgcc's unwinder, found at run time, and the modules that its addresses lie in. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "watch/stack_native.h"
+#include "watch/stack_walk.h"
 
 #include "base/os_memory.h"
 #include "watch/stack_memo.h"

@@ -11,9 +11,8 @@
  * A code object's address may come back with other code. A frame is found again by what is in the object, not by where
  * it is alone: see signature(). */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "watch/stack_python.h"
+#include "watch/stack_walk.h"
 
-#include "watch/stack_native.h"
 #include "watch/symbols.h"
 #include "base/json.h"
 

@@ -1,6 +1,6 @@
 /* The table of stacks: see stack_table.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "watch/stack_table.h"
+#include "watch/stack_walk.h"
 
 #include "base/os_memory.h"
 

@@ -36,24 +36,6 @@ uint32_t vp_stack_push(uint32_t parent, uint32_t frame);
 /* A module of native code, new or old; `bias` is what the addresses of its file are moved by. */
 uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias);
 
-/* ---- a stack that is being walked ---- */
-
-/* Frames of a stack that are recorded, the innermost ones, and one that says that there are more. */
-enum { VP_STACK_DEPTH = 192 };
-
-struct vp_walk {
-    uint32_t frame[VP_STACK_DEPTH + 4]; /* the innermost first */
-    unsigned count;
-};
-
-/* Adds a frame of words, found again by the number of what they say. */
-void vp_walk_add_words(struct vp_walk *walk, uint64_t number, const char *words);
-static inline bool vp_walk_add(struct vp_walk *walk, uint32_t frame) {
-    if (frame)
-        walk->frame[walk->count++] = frame;
-    return walk->count < VP_STACK_DEPTH;
-}
-
 /* ---- what is in it: numbers below the counts ---- */
 
 uint32_t vp_stack_count(void), vp_frame_count(void), vp_module_count(void);

@@ -2,9 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stacks.h"
 
-#include "watch/stack_native.h"
 #include "watch/stack_peak.h"
-#include "watch/stack_python.h"
+#include "watch/stack_walk.h"
 #include "base/os_memory.h"
 #include "base/table.h"
 

@@ -6,7 +6,7 @@
 #include "watch/holders.h"
 #include "watch/marks.h"
 #include "watch/stack_peak.h"
-#include "watch/stack_python.h"
+#include "watch/stack_walk.h"
 #include "watch/stacks.h"
 #include "watch/trace.h"
 #include "watch/lend.h"
