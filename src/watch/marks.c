@@ -4,7 +4,6 @@
 
 #include "watch/trace.h"
 #include "base/clock.h"
-#include "base/os_memory.h"
 #include "base/process.h"
 #include "pool/stream_cache.h"
 
@@ -56,14 +55,8 @@ struct early {
 /* Guards what is not atomic; the trace's may be held, and is never taken under it. */
 struct vp_lock vp_marks_guard;
 static struct {
-    struct {
-        struct name names[NAMES];
-        struct thread threads[THREADS];
-        struct started started[STARTED];
-        struct early early[EARLY];
-    } *tables VP_GUARDED_BY(vp_marks_guard);
     uint32_t names VP_GUARDED_BY(vp_marks_guard), threads VP_GUARDED_BY(vp_marks_guard),
-        started VP_GUARDED_BY(vp_marks_guard);
+        started VP_GUARDED_BY(vp_marks_guard); /* that were ever used */
     uint64_t starts VP_GUARDED_BY(vp_marks_guard);
     pthread_key_t key VP_GUARDED_BY(vp_marks_guard); /* whose destructor ends a thread's ranges */
     bool have_key VP_GUARDED_BY(vp_marks_guard);
@@ -72,6 +65,12 @@ static struct {
     atomic_int_least64_t alive; /* bytes, while counting */
     atomic_int_least64_t most;  /* the most of that since it was last looked at */
 } marks;
+static struct {
+    struct name names[NAMES];
+    struct thread threads[THREADS];
+    struct started started[STARTED];
+    struct early early[EARLY];
+} tables VP_GUARDED_BY(vp_marks_guard);
 
 static __thread struct {
     struct thread *ranges; /* NULL: the thread is in none */
@@ -111,12 +110,6 @@ static VP_TRIES(vp_marks_guard) VP_NOT_ANALYSED /* it returns both ways */ bool 
     return taken;
 }
 
-static VP_REQUIRES(vp_marks_guard) bool have_tables(void) {
-    if (!marks.tables)
-        marks.tables = vp_os_take_sparse(sizeof *marks.tables);
-    return marks.tables;
-}
-
 static VP_REQUIRES(vp_marks_guard) uint32_t name_of(const char *text) {
     char cut[VP_MARKS_NAME];
     cut_name(cut, text);
@@ -124,14 +117,14 @@ static VP_REQUIRES(vp_marks_guard) uint32_t name_of(const char *text) {
     for (const char *c = cut; *c; c++)
         hash = (hash ^ (unsigned char)*c) * UINT64_C(0x9e3779b97f4a7c15);
     for (uint32_t i = 0; i < marks.names; i++)
-        if (marks.tables->names[i].hash == hash && !strcmp(marks.tables->names[i].peak.name, cut))
+        if (tables.names[i].hash == hash && !strcmp(tables.names[i].peak.name, cut))
             return i;
     if (marks.names == NAMES) {
         vp_log_once(VP_LOG_WARN, "ranges have more than %d names: the others count as one", NAMES - 1);
         return NAMES - 1;
     }
-    marks.tables->names[marks.names].hash = hash;
-    strcpy(marks.tables->names[marks.names].peak.name, marks.names == NAMES - 1 ? "(others)" : cut);
+    tables.names[marks.names].hash = hash;
+    strcpy(tables.names[marks.names].peak.name, marks.names == NAMES - 1 ? "(others)" : cut);
     return marks.names++;
 }
 
@@ -145,13 +138,13 @@ static VP_REQUIRES(vp_marks_guard) struct thread *ranges_of_thread(void) {
         return own.ranges;
     struct thread *free = NULL;
     for (uint32_t i = 0; i < marks.threads && !free; i++)
-        if (!marks.tables->threads[i].id)
-            free = &marks.tables->threads[i];
+        if (!tables.threads[i].id)
+            free = &tables.threads[i];
     if (!free && marks.threads < THREADS)
-        free = &marks.tables->threads[marks.threads++];
+        free = &tables.threads[marks.threads++];
     for (uint32_t i = 0; i < marks.threads && !free; i++)
-        if (is_gone(&marks.tables->threads[i]))
-            free = &marks.tables->threads[i];
+        if (is_gone(&tables.threads[i]))
+            free = &tables.threads[i];
     if (free) {
         free->id = vp_thread_id();
         free->depth = 0;
@@ -161,7 +154,7 @@ static VP_REQUIRES(vp_marks_guard) struct thread *ranges_of_thread(void) {
 }
 
 static VP_REQUIRES(vp_marks_guard) void note_peak(uint32_t name, int64_t alive) {
-    struct vp_marks_peak *peak = &marks.tables->names[name].peak;
+    struct vp_marks_peak *peak = &tables.names[name].peak;
     if (alive > 0 && (uint64_t)alive > peak->peak_bytes)
         peak->peak_bytes = (uint64_t)alive;
 }
@@ -170,33 +163,33 @@ static VP_REQUIRES(vp_marks_guard) void note_peak(uint32_t name, int64_t alive) 
 static VP_REQUIRES(vp_marks_guard) void look_at_peaks(void) {
     const int64_t alive = atomic_load(&marks.alive), most = atomic_exchange(&marks.most, alive);
     for (uint32_t i = 0; i < marks.threads; i++) {
-        const struct thread *t = &marks.tables->threads[i];
+        const struct thread *t = &tables.threads[i];
         for (uint32_t k = 0; t->id && k < t->depth && k < DEEP; k++)
             if (!t->open[k].over)
                 note_peak(t->open[k].name, most);
     }
     for (uint32_t i = 0; i < marks.started; i++)
-        if (marks.tables->started[i].id)
-            note_peak(marks.tables->started[i].name, most);
+        if (tables.started[i].id)
+            note_peak(tables.started[i].name, most);
 }
 
 /* The number of the name. */
 static VP_REQUIRES(vp_marks_guard) uint32_t begin_range(const char *name) {
     const uint32_t n = name_of(name);
-    marks.tables->names[n].peak.times++;
+    tables.names[n].peak.times++;
     note_peak(n, atomic_load(&marks.alive));
     return n;
 }
 
 /* False: CUDA is there, or there will be no trace. */
 static VP_REQUIRES(vp_marks_guard) bool keep_early(char op, const char *name, uint64_t thread, uint32_t depth) {
-    if (!*vp_options()->trace || vp_api_ready() || !have_tables())
+    if (!*vp_options()->trace || vp_api_ready())
         return false;
     if (marks.early == EARLY) {
         vp_log_once(VP_LOG_WARN, "VPOOL_TRACE: of the marks before CUDA's start the first %d are kept", EARLY);
         return true;
     }
-    marks.tables->early[marks.early++] = (struct early){
+    tables.early[marks.early++] = (struct early){
         .ns = vp_clock_ns(), .thread = thread, .depth = depth, .name = *name ? name_of(name) : 0, .op = op};
     return true;
 }
@@ -245,9 +238,9 @@ void vp_marks_tell_early(void) {
         return;
     const bool inside = lock();
     for (uint32_t i = 0; i < marks.early; i++) {
-        const struct early *e = &marks.tables->early[i];
+        const struct early *e = &tables.early[i];
         vp_trace_at(e->ns);
-        vp_trace_put(e->op, VP_TRACE_TEXT(e->op == 'e' ? "" : marks.tables->names[e->name].peak.name),
+        vp_trace_put(e->op, VP_TRACE_TEXT(e->op == 'e' ? "" : tables.names[e->name].peak.name),
                      VP_TRACE_NUMBER(e->thread), VP_TRACE_NUMBER(e->depth));
     }
     marks.early = 0;
@@ -310,7 +303,7 @@ int vp_marks_push(const char *name, const void *domain) {
     if (!own.told)
         tell_own_end();
     const bool inside = lock();
-    struct thread *t = have_tables() ? ranges_of_thread() : NULL;
+    struct thread *t = ranges_of_thread();
     if (!t) {
         unlock(inside);
         return -ENOMEM;
@@ -397,9 +390,9 @@ uint64_t vp_marks_start(const char *name) {
     start_counting();
     const bool inside = lock();
     uint32_t place = 0;
-    while (place < marks.started && marks.tables->started[place].id)
+    while (place < marks.started && tables.started[place].id)
         place++;
-    if (place == STARTED || !have_tables()) {
+    if (place == STARTED) {
         unlock(inside);
         vp_log_once(VP_LOG_WARN, "more than %d ranges from a start to an end are open: others are not taken up",
                     STARTED);
@@ -408,7 +401,7 @@ uint64_t vp_marks_start(const char *name) {
     if (place == marks.started)
         marks.started++;
     look_at_peaks();
-    struct started *s = &marks.tables->started[place];
+    struct started *s = &tables.started[place];
     *s = (struct started){.id = ++marks.starts, .name = begin_range(name)};
     const uint64_t id = s->id;
     tell_unlocked(inside, 'b', name, 0, place);
@@ -418,17 +411,17 @@ uint64_t vp_marks_start(const char *name) {
 void vp_marks_end(uint64_t id) {
     bool inside = lock();
     uint32_t place = 0;
-    while (place < marks.started && marks.tables->started[place].id != id)
+    while (place < marks.started && tables.started[place].id != id)
         place++;
     if (!id || id == ENDING || place == marks.started) {
         unlock(inside);
         return;
     }
     look_at_peaks();
-    marks.tables->started[place].id = ENDING;
+    tables.started[place].id = ENDING;
     tell_unlocked(inside, 'e', "", 0, place);
     inside = lock();
-    marks.tables->started[place].id = 0;
+    tables.started[place].id = 0;
     unlock(inside);
 }
 
@@ -438,12 +431,12 @@ bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out) {
     bool inside;
     if (!lock_for_a_while(&inside))
         return false;
-    while (*next < marks.names && !marks.tables->names[*next].peak.times)
+    while (*next < marks.names && !tables.names[*next].peak.times)
         ++*next; /* a mark's */
     const bool there = *next < marks.names;
     if (there) {
         look_at_peaks();
-        *out = marks.tables->names[(*next)++].peak;
+        *out = tables.names[(*next)++].peak;
     }
     unlock(inside);
     return there;
@@ -451,12 +444,12 @@ bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out) {
 
 /* Of the process, behind the threads. */
 static VP_REQUIRES(vp_marks_guard) bool open_started(uint32_t i, struct vp_marks_open *out) {
-    const struct started *s = &marks.tables->started[i];
+    const struct started *s = &tables.started[i];
     if (!s->id || s->id == ENDING)
         return false;
     out->thread = 0;
     out->depth = i;
-    strcpy(out->name, marks.tables->names[s->name].peak.name);
+    strcpy(out->name, tables.names[s->name].peak.name);
     return true;
 }
 
@@ -466,7 +459,7 @@ static VP_REQUIRES(vp_marks_guard) bool open_in_thread(const struct thread *t, s
     const uint32_t depth = t->depth < DEEP ? t->depth : DEEP;
     out->thread = t->id;
     out->depth = t->depth - 1;
-    strcpy(out->name, marks.tables->names[t->open[depth - 1].name].peak.name);
+    strcpy(out->name, tables.names[t->open[depth - 1].name].peak.name);
     return true;
 }
 
@@ -476,7 +469,7 @@ bool vp_marks_open(unsigned *next, struct vp_marks_open *out) {
         return false;
     for (; !found && *next < THREADS + marks.started; ++*next) {
         if (*next < marks.threads)
-            found = open_in_thread(&marks.tables->threads[*next], out);
+            found = open_in_thread(&tables.threads[*next], out);
         else if (*next >= THREADS)
             found = open_started(*next - THREADS, out);
     }
@@ -491,12 +484,12 @@ VP_NOT_ANALYSED /* there is one thread */ void vp_marks_fork_child(void) {
     marks.early = 0;
     atomic_store(&marks.alive, 0);
     atomic_store(&marks.most, 0);
-    for (uint32_t i = 0; marks.tables && i < marks.threads; i++)
-        if (&marks.tables->threads[i] != own.ranges)
-            marks.tables->threads[i].id = 0;
+    for (uint32_t i = 0; i < marks.threads; i++)
+        if (&tables.threads[i] != own.ranges)
+            tables.threads[i].id = 0;
     for (uint32_t i = 0; i < marks.started; i++)
-        if (marks.tables->started[i].id == ENDING)
-            marks.tables->started[i].id = 0;
+        if (tables.started[i].id == ENDING)
+            tables.started[i].id = 0;
     if (own.ranges)
         own.ranges->id = vp_thread_id();
 }
