@@ -31,7 +31,7 @@ struct frame {
 static void name_function(struct frame *f) {
     const ElfW(Sym) *symbol = NULL;
     Dl_info info;
-    const void *address = (const void *)(uintptr_t)(vp_module_bias(f->module) + f->place);
+    const void *address = (const void *)(uintptr_t)(vp_module(f->module)->bias + f->place);
     if (!dladdr1(address, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol || !info.dli_sname || !info.dli_fname ||
         (uintptr_t)address - (uintptr_t)info.dli_saddr >= symbol->st_size ||
         (*f->file && strcmp(basename(f->file), basename(info.dli_fname)) != 0))
@@ -41,8 +41,8 @@ static void name_function(struct frame *f) {
 
 /* With `named`, of native code with the function's name, too. */
 static struct frame frame_of(uint32_t number, bool named) {
-    const char *text = vp_frame_label(number), *colon;
-    struct frame f = {.kind = vp_frame_kind(number), .file = text};
+    const char *text = vp_frame(number)->label, *colon;
+    struct frame f = {.kind = vp_frame(number)->kind, .file = text};
     if (f.kind == VP_FRAME_PYTHON && (colon = strchr(text, ':'))) {
         const char *name = colon + 1, *end = strchr(name, ':');
         f.place = strtoul(text, NULL, 10);
@@ -51,7 +51,7 @@ static struct frame frame_of(uint32_t number, bool named) {
     } else if (f.kind == VP_FRAME_NATIVE && (colon = strchr(text, ':'))) {
         f.module = (uint32_t)strtoul(text, NULL, 10);
         f.place = strtoul(colon + 1, NULL, 16);
-        f.file = vp_module_path(f.module);
+        f.file = vp_module(f.module)->path;
         if (named)
             name_function(&f);
     }
@@ -75,7 +75,7 @@ static void json_frame(struct vp_json *j, uint32_t number, bool numbered, bool n
     } else if (f.kind == VP_FRAME_NATIVE) {
         snprintf(address, sizeof address, "0x%lx", f.place);
         vp_json_string(j, "module", f.file);
-        vp_json_string(j, "build_id", vp_module_build_id(f.module));
+        vp_json_string(j, "build_id", vp_module(f.module)->build_id);
         vp_json_string(j, "address", address);
     } else {
         vp_json_string(j, "text", f.file);

@@ -76,11 +76,11 @@ static bool is_cuda(const char *path) {
 }
 
 static uint8_t rank_of(uint32_t frame) {
-    const char *text = vp_frame_label(frame);
-    if (vp_frame_kind(frame) == VP_FRAME_PYTHON)
-        return is_own(text) ? OWN : PYTHON;
-    if (vp_frame_kind(frame) == VP_FRAME_NATIVE)
-        return is_cuda(vp_module_path((uint32_t)strtoul(text, NULL, 10))) ? ANY : NATIVE;
+    const struct vp_frame *f = vp_frame(frame);
+    if (f->kind == VP_FRAME_PYTHON)
+        return is_own(f->label) ? OWN : PYTHON;
+    if (f->kind == VP_FRAME_NATIVE)
+        return is_cuda(vp_module((uint32_t)strtoul(f->label, NULL, 10))->path) ? ANY : NATIVE;
     return ANY;
 }
 

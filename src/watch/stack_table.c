@@ -20,20 +20,14 @@ struct pairs {
     atomic_uint_least32_t count; /* the numbers given out; 0 is none */
 };
 
-struct module {
-    uint32_t path, build_id; /* where their texts begin */
-    uint64_t bias;
-};
-
 struct vp_lock vp_stack_table_guard; /* of whoever adds; the last but the trace's. To look up needs none */
 static struct {
     struct pairs stacks; /* parent, frame */
     struct pairs keys;
     struct pairs frames; /* two hashes of kind and text, which together nobody will meet twice */
     uint32_t *frame_of_key;
-    uint32_t *frame_text;
-    uint8_t *frame_kind;
-    struct module *modules;
+    struct vp_frame *frame_at;
+    struct vp_module *modules;
     atomic_uint_least32_t module_count;
     char *text;
     size_t text_used;
@@ -94,8 +88,8 @@ static void carve_pairs(char **at, struct pairs *p, uint32_t most) {
 
 int vp_stack_table_open(void) {
     const size_t pair = sizeof(struct vp_frame_key) + 2 * sizeof(uint32_t);
-    const size_t bytes = (STACKS + KEYS + FRAMES) * pair + KEYS * 4 + FRAMES * 5 + MODULES * sizeof(struct module) +
-                         TEXT + 64 * 16;
+    const size_t bytes = (STACKS + KEYS + FRAMES) * pair + KEYS * 4 + FRAMES * sizeof(struct vp_frame) +
+                         MODULES * sizeof(struct vp_module) + TEXT + 64 * 16;
     if (table.text)
         return 0;
     char *at = vp_os_take_sparse(bytes);
@@ -105,11 +99,9 @@ int vp_stack_table_open(void) {
     carve_pairs(&at, &table.keys, KEYS);
     carve_pairs(&at, &table.frames, FRAMES);
     table.frame_of_key = carve(&at, KEYS * sizeof *table.frame_of_key);
-    table.frame_text = carve(&at, FRAMES * sizeof *table.frame_text);
-    table.frame_kind = carve(&at, FRAMES);
+    table.frame_at = carve(&at, FRAMES * sizeof *table.frame_at);
     table.modules = carve(&at, MODULES * sizeof *table.modules);
     table.text = carve(&at, TEXT);
-    table.text_used = 1; /* at 0 lies the empty text */
     return 0;
 }
 
@@ -129,26 +121,26 @@ static struct vp_frame_key hash_text(enum vp_frame_kind kind, const char *text) 
     return h;
 }
 
-/* Where it lies from now on; 0: there is no room, or it is empty. */
-static uint32_t keep_text(const char *text) {
-    const size_t n = strlen(text) + 1, at = table.text_used;
-    if (n == 1)
-        return 0;
-    if (TEXT - at < n) {
+/* As it lies from now on; empty: there is no room. */
+static const char *keep_text(const char *text) {
+    const size_t n = strlen(text) + 1;
+    if (TEXT - table.text_used < n) {
         table.full = true;
-        return 0;
+        return "";
     }
-    memcpy(table.text + at, text, n);
+    char *at = memcpy(table.text + table.text_used, text, n);
     table.text_used += n;
-    return (uint32_t)at;
+    return at;
 }
 
 static uint32_t frame_of_text(enum vp_frame_kind kind, const char *text) {
     const struct vp_frame_key h = hash_text(kind, text);
     uint32_t frame = find(&table.frames, h.a, h.b);
-    if (frame || !(frame = next(&table.frames)) || !(table.frame_text[frame] = keep_text(text)))
-        return frame && table.frame_text[frame] ? frame : 0;
-    table.frame_kind[frame] = (uint8_t)kind;
+    if (frame || !(frame = next(&table.frames)))
+        return frame;
+    table.frame_at[frame] = (struct vp_frame){kind, keep_text(text)};
+    if (!*table.frame_at[frame].label)
+        return 0;
     show(&table.frames, frame, h.a, h.b);
     return frame;
 }
@@ -192,12 +184,12 @@ void vp_walk_add_words(struct vp_walk *walk, uint64_t number, const char *words)
 uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias) {
     vp_lock_take(&vp_stack_table_guard);
     uint32_t count = atomic_load(&table.module_count), n = 1;
-    while (n <= count && (table.modules[n].bias != bias || strcmp(table.text + table.modules[n].path, path) != 0 ||
-                          strcmp(table.text + table.modules[n].build_id, build_id) != 0))
+    while (n <= count && (table.modules[n].bias != bias || strcmp(table.modules[n].path, path) != 0 ||
+                          strcmp(table.modules[n].build_id, build_id) != 0))
         n++;
     if (n > count) {
         if (n < MODULES) {
-            table.modules[n] = (struct module){keep_text(path), keep_text(build_id), bias};
+            table.modules[n] = (struct vp_module){keep_text(path), keep_text(build_id), bias};
             atomic_store(&table.module_count, n);
         } else {
             table.full = true;
@@ -222,12 +214,12 @@ uint32_t vp_module_count(void) {
     return atomic_load(&table.module_count);
 }
 
-enum vp_frame_kind vp_frame_kind(uint32_t frame) {
-    return (enum vp_frame_kind)table.frame_kind[frame];
+const struct vp_frame *vp_frame(uint32_t frame) {
+    return &table.frame_at[frame];
 }
 
-const char *vp_frame_label(uint32_t frame) {
-    return table.text + table.frame_text[frame];
+const struct vp_module *vp_module(uint32_t module) {
+    return &table.modules[module];
 }
 
 uint32_t vp_stack_frame(uint32_t stack) {
@@ -236,18 +228,6 @@ uint32_t vp_stack_frame(uint32_t stack) {
 
 uint32_t vp_stack_parent(uint32_t stack) {
     return (uint32_t)table.stacks.items[stack].a;
-}
-
-const char *vp_module_path(uint32_t module) {
-    return table.text + table.modules[module].path;
-}
-
-const char *vp_module_build_id(uint32_t module) {
-    return table.text + table.modules[module].build_id;
-}
-
-uint64_t vp_module_bias(uint32_t module) {
-    return table.modules[module].bias;
 }
 
 bool vp_stack_table_is_full(void) {

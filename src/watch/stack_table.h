@@ -38,12 +38,18 @@ uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias);
 
 /* ---- what is in it: numbers below the counts ---- */
 
+struct vp_frame {
+    enum vp_frame_kind kind;
+    const char *label;
+};
+struct vp_module {
+    const char *path, *build_id;
+    uint64_t bias;
+};
 uint32_t vp_stack_count(void), vp_frame_count(void), vp_module_count(void);
-enum vp_frame_kind vp_frame_kind(uint32_t frame);
-const char *vp_frame_label(uint32_t frame);
 uint32_t vp_stack_frame(uint32_t stack), vp_stack_parent(uint32_t stack);
-const char *vp_module_path(uint32_t module), *vp_module_build_id(uint32_t module);
-uint64_t vp_module_bias(uint32_t module);
+const struct vp_frame *vp_frame(uint32_t frame);
+const struct vp_module *vp_module(uint32_t module);
 /* Has something found no room? */
 bool vp_stack_table_is_full(void);
 

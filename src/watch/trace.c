@@ -111,27 +111,17 @@ static inline char *put_number(char *at, uint64_t n, char behind) {
     return end + 1;
 }
 
-/* What is kept, put at `at`, where there is room for all of the text. */
-static inline char *put_digits(char *at, const struct digits *kept) {
+/* One number or two, the last of which `behind` follows, by what is kept; at `at` is room for all of its text. */
+static inline __attribute__((always_inline)) char *put_kept(char *at, struct digits *kept, uint64_t first,
+                                                            const uint32_t *second, char behind) {
+    if (!kept->length || kept->first != first || (second && kept->second != *second)) {
+        char *end = put_number(kept->text, kept->first = first, second ? ',' : behind);
+        if (second)
+            end = put_number(end, kept->second = *second, behind);
+        kept->length = (unsigned)(end - kept->text);
+    }
     memcpy(at, kept->text, sizeof kept->text);
     return at + kept->length;
-}
-
-static inline char *put_size_stream(char *at, struct digits *kept, uint64_t size, uint32_t stream) {
-    if (!kept->length || kept->first != size || kept->second != stream) {
-        kept->first = size;
-        kept->second = stream;
-        kept->length = (unsigned)(put_number(put_number(kept->text, size, ','), stream, ',') - kept->text);
-    }
-    return put_digits(at, kept);
-}
-
-static inline char *put_time(char *at, struct digits *kept, uint64_t us) {
-    if (!kept->length || kept->first != us) {
-        kept->first = us;
-        kept->length = (unsigned)(put_number(kept->text, us, '\n') - kept->text);
-    }
-    return put_digits(at, kept);
 }
 
 /* The lock is held. False: nothing is recorded. */
@@ -243,12 +233,12 @@ static VP_REQUIRES(vp_trace_guard) void tell_stacks(uint32_t stack) {
     const uint32_t modules = vp_module_count(), frames = vp_frame_count();
     while (trace.modules < modules) {
         const uint32_t n = ++trace.modules;
-        vp_trace_put('l', VP_TRACE_NUMBER(n), VP_TRACE_TEXT(vp_module_build_id(n)), VP_TRACE_TEXT(vp_module_path(n)));
+        vp_trace_put('l', VP_TRACE_NUMBER(n), VP_TRACE_TEXT(vp_module(n)->build_id), VP_TRACE_TEXT(vp_module(n)->path));
     }
     while (trace.frames < frames) {
         const uint32_t n = ++trace.frames;
-        const char kind[] = {(char)vp_frame_kind(n), 0};
-        vp_trace_put('n', VP_TRACE_NUMBER(n), VP_TRACE_TEXT(kind), VP_TRACE_TEXT(vp_frame_label(n)));
+        const char kind[] = {(char)vp_frame(n)->kind, 0};
+        vp_trace_put('n', VP_TRACE_NUMBER(n), VP_TRACE_TEXT(kind), VP_TRACE_TEXT(vp_frame(n)->label));
     }
     while (trace.stacks < stack) {
         const uint32_t n = ++trace.stacks;
@@ -266,8 +256,8 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
     *at++ = op;
     *at++ = ',';
     at = put_number(at, (uint64_t)device << 48 | serial, ',');
-    at = put_size_stream(at, &trace.size_stream[op == 'f'], op == 'f' ? 0 : size, stream);
-    at = put_time(at, &trace.time, time_now());
+    at = put_kept(at, &trace.size_stream[op == 'f'], op == 'f' ? 0 : size, &stream, ',');
+    at = put_kept(at, &trace.time, time_now(), NULL, '\n');
     if (stack) {
         at[-1] = ',';
         at = put_number(at, *stack, '\n');

@@ -55,7 +55,7 @@ static void tell(void) {
         for (int i = 0; i < count; i++) {
             CHECK(all[i].bytes && all[i].stack && (!i || all[i].bytes <= all[i - 1].bytes));
             for (uint32_t s = all[i].stack; s; s = vp_stack_parent(s))
-                CHECK(*vp_frame_label(vp_stack_frame(s)) && vp_stack_parent(s) < s);
+                CHECK(*vp_frame(vp_stack_frame(s))->label && vp_stack_parent(s) < s);
         }
         for (unsigned i = 0; vp_marks_peak(&i, &peak);)
             CHECK(*peak.name);

@@ -23,8 +23,8 @@ Test(stack_table, frames_of_one_text_are_one) {
     cr_assert_eq(vp_frame_find((struct vp_frame_key){3, 4}), a);
     cr_assert_neq(vp_frame_add((struct vp_frame_key){5, 6}, VP_FRAME_WORDS, "7:f:file.py"), a);
     cr_assert_neq(vp_frame_add((struct vp_frame_key){7, 8}, VP_FRAME_PYTHON, "8:f:file.py"), a);
-    cr_assert_eq(vp_frame_kind(a), VP_FRAME_PYTHON);
-    cr_assert_str_eq(vp_frame_label(a), "7:f:file.py");
+    cr_assert_eq(vp_frame(a)->kind, VP_FRAME_PYTHON);
+    cr_assert_str_eq(vp_frame(a)->label, "7:f:file.py");
 }
 
 Test(stack_table, stacks_share_their_outer_parts) {
@@ -53,7 +53,7 @@ Test(stack_table, a_full_table_says_so_and_keeps_what_it_has) {
     }
     cr_assert(vp_stack_table_is_full());
     cr_assert_eq(vp_frame_find((struct vp_frame_key){1, 0}), first);
-    cr_assert_str_eq(vp_frame_label(first), "frame 1");
+    cr_assert_str_eq(vp_frame(first)->label, "frame 1");
     cr_assert_neq(vp_stack_push(0, first), 0);
 }
 
