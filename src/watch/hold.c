@@ -48,7 +48,7 @@ static enum lock look(const CUuuid *uuid) {
 bool vp_hold_may_grow(CUdevice device) {
     static uint64_t since; /* under the library's lock: when the holder `by` was first met */
     static uint32_t by;
-    struct vp_shared_stats *page = vp_shared_stats_page();
+    struct vp_shared_stats *page = vp_shared_stats_page;
     uint32_t holder = page ? atomic_load_explicit(&page->ties.hold, memory_order_acquire) : 0;
     if (!holder)
         return true;

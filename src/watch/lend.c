@@ -125,7 +125,7 @@ static void *listen_for_ever(void *unused) {
         uint32_t asked = atomic_load(&loans->asked);
         /* A wake for this does not change the word, and comes again. */
         if (!atomic_load(&ended))
-            vp_holders_answer(own, vp_shared_stats_name());
+            vp_holders_answer(own, vp_shared_stats_name);
         if (asked == atomic_load(&loans->done)) {
             wait_while(&loans->asked, asked, NULL);
             continue;

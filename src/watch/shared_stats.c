@@ -28,9 +28,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static char page_name[64];
-static struct vp_shared_stats *_Atomic published; /* NULL: nothing. At exit it is looked at without the lock */
-static bool takes_dumps;                          /* a thread waits for somebody to ask for one */
+char vp_shared_stats_name[64];
+struct vp_shared_stats *_Atomic vp_shared_stats_page; /* at exit it is looked at without the lock */
+static bool takes_dumps;                              /* a thread waits for somebody to ask for one */
 
 /* A device's pool, and what was last published of it. */
 static struct {
@@ -112,23 +112,25 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
  * another container's? */
 static bool stale(void) {
     struct vp_shared_stats left;
-    return !read_page(AT_FDCWD, page_name, &left) || left.namespace == vp_process_namespace();
+    return !read_page(AT_FDCWD, vp_shared_stats_name, &left) || left.namespace == vp_process_namespace();
 }
 
 /* The file, at its full size, every byte of it there: a store must not find out that /dev/shm is full. */
 static int create_file(void) {
-    snprintf(page_name, sizeof page_name, VP_SHARED_STATS_FOLDER "/vpool-%u-%d", (unsigned)geteuid(), (int)getpid());
+    snprintf(vp_shared_stats_name, sizeof vp_shared_stats_name, VP_SHARED_STATS_FOLDER "/vpool-%u-%d",
+             (unsigned)geteuid(), (int)getpid());
     int fd = -1, err = 0;
     for (int tries = 0; fd < 0 && tries < 2; tries++) {
-        fd = vp_descriptor_above_standard(open(page_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+        fd = vp_descriptor_above_standard(
+            open(vp_shared_stats_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
         err = fd < 0 ? -errno : 0;
         if (err != -EEXIST || !stale())
             break;
-        unlink(page_name);
+        unlink(vp_shared_stats_name);
     }
     /* Others of the user are to read it, whatever the program's mask is. */
     if (!err && (err = fchmod(fd, 0600) ? -errno : vp_output_reserve(fd, 0, VP_SHARED_STATS_SIZE)))
-        unlink(page_name);
+        unlink(vp_shared_stats_name);
     return fd < 0 ? err : vp_descriptor_unless(err, fd);
 }
 
@@ -145,7 +147,7 @@ static void create_page(void) {
     if (fd >= 0) {
         close(fd);
         if (page == MAP_FAILED)
-            unlink(page_name);
+            unlink(vp_shared_stats_name);
     }
     if (page == MAP_FAILED) {
         vp_log(VP_LOG_INFO, "no page for vpool top: %s", strerror(fd < 0 ? -fd : errno));
@@ -163,7 +165,7 @@ static void create_page(void) {
         vp_process_rank(page->rank, sizeof page->rank);
         snprintf(page->program, sizeof page->program, "%s", program_invocation_short_name);
         atomic_store_explicit(&page->magic, VP_SHARED_STATS_MAGIC, memory_order_release);
-        published = page;
+        vp_shared_stats_page = page;
         vp_state.published = true;
     }
     errno = place_errno;
@@ -186,7 +188,7 @@ static void describe_device(struct vp_shared_stats *page, uint32_t i, CUdevice d
 
 void vp_shared_stats_open_device(struct vp_pool *pool) {
     create_page();
-    struct vp_shared_stats *page = published;
+    struct vp_shared_stats *page = vp_shared_stats_page;
     if (!page || devices == VP_SHARED_STATS_DEVICES)
         return;
     told[devices].pool = pool;
@@ -235,7 +237,7 @@ static inline bool all_is_due(uint32_t i) {
 
 /* `all`: not only what each block changes. `asked`: a reader wants to know, and the program need not have done
  * anything. */
-static inline VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all, bool asked) {
+static VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all, bool asked) {
     struct vp_shared_stats_device *out = &page->device[i];
     const struct vp_memory_stats *s = &told[i].pool->mem.stats;
     const uint64_t changes = atomic_load_explicit(&out->changes, memory_order_relaxed), now = vp_clock_coarse_ns();
@@ -253,29 +255,14 @@ static inline VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, b
     store(&out->changes, changes + 2);
 }
 
-static __attribute__((noinline)) VP_LOCKED void publish_all(struct vp_shared_stats *page, uint32_t i, bool asked) {
-    vp_bare_count(told[i].pool);
-    publish(page, i, true, asked);
-}
-
-static inline VP_LOCKED void publish_blocks(struct vp_shared_stats *page, uint32_t i) {
-    if (__builtin_expect(told[i].pool->bare != NULL, false)) {
-        vp_bare_count(told[i].pool);
-        if (all_is_due(i)) {
-            publish_all(page, i, false);
-            return;
-        }
-    }
-    publish(page, i, false, false);
-}
-
 /* A reader wants to know exactly, or wants idle memory to go back. */
 static __attribute__((noinline)) VP_LOCKED void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
     for (uint32_t i = 0; i < devices && trims != trims_done; i++)
         vp_pressure_trim(told[i].pool, 0);
     for (uint32_t i = 0; i < devices; i++) {
         told[i].parked = vp_stream_caches_count(&told[i].pool->caches);
-        publish_all(page, i, true);
+        vp_bare_count(told[i].pool);
+        publish(page, i, true, true);
     }
     atomic_store_explicit(&page->passed_on, vp_stats_passed(), memory_order_relaxed);
     atomic_store_explicit(&page->trims_done, trims_done = trims, memory_order_relaxed);
@@ -293,7 +280,7 @@ static VP_LOCKED void tell_ties(struct vp_ties_page *out) {
 }
 
 void vp_shared_stats_publish(void) {
-    struct vp_shared_stats *page = published;
+    struct vp_shared_stats *page = vp_shared_stats_page;
     if (!page)
         return;
     tell_ties(&page->ties);
@@ -304,42 +291,35 @@ void vp_shared_stats_publish(void) {
         return;
     }
     for (uint32_t i = 0; i < devices; i++)
-        if (all_is_due(i))
-            publish_all(page, i, false);
-        else if (told[i].pool->mem.stats.live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES)
-            publish_blocks(page, i);
-}
-
-struct vp_shared_stats *vp_shared_stats_page(void) {
-    return published;
-}
-
-const char *vp_shared_stats_name(void) {
-    return page_name;
+        if (all_is_due(i) || told[i].pool->mem.stats.live_bytes + FEW_BYTES - told[i].live > 2 * FEW_BYTES) {
+            if (__builtin_expect(told[i].pool->bare != NULL, false))
+                vp_bare_count(told[i].pool);
+            publish(page, i, all_is_due(i), false);
+        }
 }
 
 void vp_shared_stats_take_dumps(void) {
     vp_lock_take(&vp_library_lock);
     takes_dumps = true;
-    if (published)
-        published->takes_dumps = true;
+    if (vp_shared_stats_page)
+        vp_shared_stats_page->takes_dumps = true;
     vp_lock_release(&vp_library_lock);
 }
 
 void vp_shared_stats_leave_to_parent(void) {
     vp_dump_hear(NULL);
-    if (published)
-        vp_os_give(published, VP_SHARED_STATS_SIZE);
-    published = NULL;
+    if (vp_shared_stats_page)
+        vp_os_give(vp_shared_stats_page, VP_SHARED_STATS_SIZE);
+    vp_shared_stats_page = NULL;
     vp_state.published = false;
 }
 
 /* The mapping stays: other threads may be at it until the process is gone. */
 void vp_shared_stats_remove(void) {
-    char answer[sizeof page_name + sizeof VP_SHARED_STATS_HOLDERS];
-    if (!published)
+    char answer[sizeof vp_shared_stats_name + sizeof VP_SHARED_STATS_HOLDERS];
+    if (!vp_shared_stats_page)
         return;
-    unlink(page_name);
-    snprintf(answer, sizeof answer, "%s" VP_SHARED_STATS_HOLDERS, page_name);
+    unlink(vp_shared_stats_name);
+    snprintf(answer, sizeof answer, "%s" VP_SHARED_STATS_HOLDERS, vp_shared_stats_name);
     unlink(answer);
 }

@@ -141,10 +141,9 @@ int vp_shared_stats_owner(const char *name, bool answers);
 /* The lock of a user's processes on taking more memory, for whoever brings one back: exclusive, by flock(), on a file
  * that is made when it is first wanted and then stays. */
 void vp_shared_stats_lock_name(unsigned uid, char out[64]);
-/* Our own; NULL: there is none. */
-struct vp_shared_stats *vp_shared_stats_page(void);
-/* Its file. */
-const char *vp_shared_stats_name(void);
+/* Our own; NULL: there is none. And its file. */
+extern struct vp_shared_stats *_Atomic vp_shared_stats_page;
+extern char vp_shared_stats_name[64];
 /* Removes the pages of this user that no one will write again: their process is gone, or another program now.
  * Looks at no more than so many of the folder's files, and of this user's pages, which others can make many of by their
  * names alone. Allocates nothing. */

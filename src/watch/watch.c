@@ -26,7 +26,7 @@ static void pool_opened(struct vp_pool *pool) {
     vp_lock_is_held();
     vp_plans_open(pool);
     vp_shared_stats_open_device(pool);
-    vp_lend_start(vp_shared_stats_page());
+    vp_lend_start(vp_shared_stats_page);
     vp_state.published |= *vp_options()->trace != 0;
 }
 
