@@ -7,7 +7,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <locale.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -93,19 +92,16 @@ static bool parse_number(const struct option *option, const char *text, uint64_t
 /* A size, or a percentage of something that is known later; the smallest size is more than 100. */
 static bool parse_share(const struct option *option, const char *text, uint64_t *value) {
     const struct option size = {.kind = OPTION_SIZE, .allowed = strstr(option->allowed, ", ") + strlen(", ")};
-    const struct option percent = {.kind = OPTION_INT, .allowed = "1..100"};
-    size_t length = strlen(text);
-    char digits[4] = "";
-    if (!strcmp(text, "0")) {
-        *value = 0;
-        return true;
+    const char *end = text;
+    uint64_t percent = 0;
+    if (strcmp(text, "0") != 0) {
+        if (!read_number(&end, false, &percent) || strcmp(end, "%") != 0)
+            return parse_number(&size, text, value);
+        if (percent < 1 || percent > 100 || end - text > 3)
+            return false;
     }
-    if (!length || text[length - 1] != '%')
-        return parse_number(&size, text, value);
-    if (length > sizeof(digits))
-        return false;
-    memcpy(digits, text, length - 1);
-    return parse_number(&percent, digits, value);
+    *value = percent;
+    return true;
 }
 
 static bool parse_bool(const char *text, bool *value) {
@@ -261,8 +257,6 @@ static void report_file(const struct file_settings *file, unsigned number, const
 static void report_file(const struct file_settings *file, unsigned number, const char *format, ...) {
     char line[LINE_SIZE], why[LINE_SIZE / 2];
     va_list arguments;
-    if (!file->report)
-        return;
     va_start(arguments, format);
     vsnprintf(why, sizeof why, format, arguments);
     va_end(arguments);
@@ -337,21 +331,32 @@ static const char *lookup_own(void *context, const char *name) {
     return value;
 }
 
-/* With a `report`, once more for what is to be said of it. A file that was named should be there. */
-static void read_own_file(vp_options_line_fn *report, void *report_context) {
-    static char text[2][VP_CONFIG_MOST]; /* what was read first lasts */
-    static struct file_settings again;
+/* What is wrong is told later, by vp_options_announce(): line by line, and more of them than the log would show. */
+static struct {
+    size_t used;
+    char text[64 << 10];
+} complaints;
+
+static void keep_complaint(void *unused, const char *line) {
+    const size_t n = strlen(line) + 1;
+    if (sizeof complaints.text - complaints.used >= n) {
+        memcpy(complaints.text + complaints.used, line, n);
+        complaints.used += n;
+    }
+}
+
+/* A file that was named should be there. */
+static void read_own_file(void) {
+    static char text[VP_CONFIG_MOST]; /* what was read lasts */
     const char *named = secure_getenv("VPOOL_CONFIG");
     bool chosen = named && *named;
     char line[LINE_SIZE];
-    struct file_settings *file = report ? &again : &own_file;
-    *file = (struct file_settings){
-        .path = chosen ? named : VP_CONFIG_FILE, .report = report, .report_context = report_context};
-    int err = read_file(file, text[report != NULL], false);
-    if (!report || !err || (err == -ENOENT && !chosen))
+    own_file = (struct file_settings){.path = chosen ? named : VP_CONFIG_FILE, .report = keep_complaint};
+    int err = read_file(&own_file, text, false);
+    if (!err || (err == -ENOENT && !chosen))
         return;
-    snprintf(line, sizeof line, "VPOOL_CONFIG: %.200s: %s; it is left out", file->path, vp_config_error(err));
-    report(report_context, line);
+    snprintf(line, sizeof line, "VPOOL_CONFIG: %.200s: %s; it is left out", own_file.path, vp_config_error(err));
+    keep_complaint(NULL, line);
 }
 
 static void log_line(void *level, const char *line) {
@@ -365,8 +370,8 @@ const struct vp_options *vp_options_read(void) {
     static struct vp_options options;
     if (!atomic_exchange(&begun, true)) {
         int kept = errno;
-        read_own_file(NULL, NULL);
-        vp_options_parse(&options, lookup_own, NULL, NULL, NULL);
+        read_own_file();
+        vp_options_parse(&options, lookup_own, NULL, keep_complaint, NULL);
         errno = kept;
         vp_log_set_level((enum vp_log_level)options.log);
         atomic_store_explicit(&vp_options_now, &options, memory_order_release);
@@ -379,17 +384,14 @@ const struct vp_options *vp_options_read(void) {
 
 void vp_options_announce(void) {
     static atomic_flag done = ATOMIC_FLAG_INIT;
-    static struct vp_options again; /* parsed for its messages; too large for some threads' stacks */
     enum vp_log_level warn = VP_LOG_WARN, info = VP_LOG_INFO;
     if (atomic_flag_test_and_set(&done))
         return;
-    /* As they were read, before the program could choose a locale: Turkish has another capital I. */
-    const locale_t chosen = uselocale(newlocale(LC_CTYPE_MASK, "C", NULL));
-    read_own_file(log_line, &warn);
-    vp_options_parse(&again, lookup_own, NULL, log_line, &warn);
-    uselocale(chosen);
+    const struct vp_options *options = vp_options();
+    for (const char *line = complaints.text; line < complaints.text + complaints.used; line += strlen(line) + 1)
+        vp_log(VP_LOG_WARN, "%s", line);
     vp_options_find_unknown(environ, log_line, &warn);
-    vp_options_print_values(vp_options(), log_line, &info);
+    vp_options_print_values(options, log_line, &info);
 }
 
 /* ---- the table as text ---- */

@@ -70,7 +70,7 @@ def the_mark_of_an_editor_is_passed_over():
 
 
 def the_programs_locale_changes_nothing():
-    """What is told is looked up again once the program has chosen its locale: of Turkish no i has a capital among ASCII's."""
+    """What is wrong is told once the program has chosen its locale: of Turkish no i has a capital among ASCII's."""
     turkish = os.path.join(FOLDER.name, "tr_TR.UTF-8")
     if subprocess.run(["localedef", "-i", "tr_TR", "-f", "UTF-8", turkish], capture_output=True).returncode:
         print("# not tried: no localedef, or no tr_TR")
