@@ -179,31 +179,25 @@ static int fill(const struct vp_dump *dump, int device, const char *name, int fd
 }
 
 /* A file is written under another name first: under its own, nobody ever sees half a dump. What had the name before, a
- * file with another name too, say, is left as it was. */
+ * file with another name too, say, is left as it was. What is there and no plain file (/dev/null, /dev/stderr) is not
+ * replaced, but written to. */
 static int write_file(const struct vp_dump *dump, int device, const char *name) {
     static char other[VP_OPTION_TEXT + 64]; /* under the dumps' lock, as all of this: the stack may be small */
-    int fd = vp_output_beside(name, ".tmp", 0644, other, sizeof other);
+    struct stat there;
+    const bool special = !lstat(name, &there) && !S_ISREG(there.st_mode);
+    int fd = special ? vp_output_open(name, O_APPEND) : vp_output_beside(name, ".tmp", 0644, other, sizeof other);
     int err = fd < 0 ? fd : fill(dump, device, name, fd);
-    if (!err && rename(other, name) < 0)
+    if (!special && !err && rename(other, name) < 0)
         err = -errno;
-    if (fd >= 0 && err)
+    if (!special && fd >= 0 && err)
         unlink(other);
     return err;
 }
 
-/* What is there and no plain file (/dev/null, /dev/stderr) is not replaced, but written to. */
-static int write_special(const struct vp_dump *dump, int device, const char *name) {
-    int fd = vp_output_open(name, O_APPEND);
-    return fd < 0 ? fd : fill(dump, device, name, fd);
-}
-
 static void write_one(const struct vp_dump *dump, int device) {
     static char name[VP_OPTION_TEXT + 16];
-    struct stat there;
-    int err = -ENAMETOOLONG;
-    if (vp_output_name(name, sizeof name, vp_options()->dump_file, "phrnd%", dump->number, device))
-        err = lstat(name, &there) == 0 && !S_ISREG(there.st_mode) ? write_special(dump, device, name)
-                                                                  : write_file(dump, device, name);
+    const bool fits = vp_output_name(name, sizeof name, vp_options()->dump_file, "phrnd%", dump->number, device);
+    const int err = fits ? write_file(dump, device, name) : -ENAMETOOLONG;
     if (err)
         vp_log_once(VP_LOG_WARN, "VPOOL_DUMP_FILE: %s cannot be written: %s", name, vp_output_error(err));
 }

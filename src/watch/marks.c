@@ -442,39 +442,29 @@ bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out) {
     return there;
 }
 
-/* Of the process, behind the threads. */
-static VP_REQUIRES(vp_marks_guard) bool open_started(uint32_t i, struct vp_marks_open *out) {
-    const struct started *s = &tables.started[i];
-    if (!s->id || s->id == ENDING)
-        return false;
-    out->thread = 0;
-    out->depth = i;
-    strcpy(out->name, tables.names[s->name].peak.name);
-    return true;
-}
-
-static VP_REQUIRES(vp_marks_guard) bool open_in_thread(const struct thread *t, struct vp_marks_open *out) {
-    if (!t->id || !t->depth || is_gone(t))
-        return false;
-    const uint32_t depth = t->depth < DEEP ? t->depth : DEEP;
-    out->thread = t->id;
-    out->depth = t->depth - 1;
-    strcpy(out->name, tables.names[t->open[depth - 1].name].peak.name);
-    return true;
-}
-
+/* Those of the process come behind the threads. */
 bool vp_marks_open(unsigned *next, struct vp_marks_open *out) {
-    bool found = false, inside;
+    uint32_t name = NAMES; /* none was found */
+    bool inside;
     if (!lock_for_a_while(&inside))
         return false;
-    for (; !found && *next < THREADS + marks.started; ++*next) {
-        if (*next < marks.threads)
-            found = open_in_thread(&tables.threads[*next], out);
-        else if (*next >= THREADS)
-            found = open_started(*next - THREADS, out);
+    for (; name == NAMES && *next < THREADS + marks.started; ++*next) {
+        const struct thread *t = *next < marks.threads ? &tables.threads[*next] : NULL;
+        const struct started *s = *next < THREADS ? NULL : &tables.started[*next - THREADS];
+        if (t && t->id && t->depth && !is_gone(t)) {
+            out->thread = t->id;
+            out->depth = t->depth - 1;
+            name = t->open[(t->depth < DEEP ? t->depth : DEEP) - 1].name;
+        } else if (s && s->id && s->id != ENDING) {
+            out->thread = 0;
+            out->depth = *next - THREADS;
+            name = s->name;
+        }
     }
+    if (name < NAMES)
+        strcpy(out->name, tables.names[name].peak.name);
     unlock(inside);
-    return found;
+    return name < NAMES;
 }
 
 /* ---- forks: the child is one thread, in the ranges that it was in, and the process in its own; what is early was the
