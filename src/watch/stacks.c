@@ -280,17 +280,7 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
     return count;
 }
 
-/* ---- forks: the child has the parent's memory, and none of its blocks ---- */
-
-VP_NOT_ANALYSED /* the next lets it go */ void vp_stacks_fork_prepare(void) {
-    for (int i = 0; i < SHARDS; i++)
-        vp_lock_take(&shards[i].lock);
-}
-
-VP_NOT_ANALYSED void vp_stacks_fork_parent(void) {
-    for (int i = 0; i < SHARDS; i++)
-        vp_lock_release(&shards[i].lock);
-}
+/* ---- forks ---- */
 
 void vp_stacks_fork_child(void) {
     for (int i = 0; i < SHARDS; i++)

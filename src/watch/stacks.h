@@ -29,6 +29,4 @@ struct vp_stack_holder {
 /* The `most` that hold most, the largest first. Returns how many there are; -1: stacks are not recorded. */
 int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most);
 
-void vp_stacks_fork_prepare(void);
-void vp_stacks_fork_parent(void);
 void vp_stacks_fork_child(void);

@@ -62,29 +62,24 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
     vp_trace_event(op, device, serial, size, stream, stacks && op == 'a' ? &stack : NULL);
 }
 
-/* The locks of this folder, but for those of stacks.c, which come first. What the first ones guard is to be whole in
- * the child of a fork, so they are taken around it, in this order; in the child all are free. */
-static struct vp_lock *const taken[] = {&vp_stack_peak_guard, &vp_python_guard, &vp_stack_table_guard, &vp_trace_guard,
-                                        &vp_marks_guard};
-enum { TAKEN = sizeof taken / sizeof *taken };
-
+/* What these two guard is to be whole in the child of a fork: they are taken around it. */
 VP_NOT_ANALYSED /* the next lets them go */ static void fork_prepare(void) {
-    vp_stacks_fork_prepare();
-    for (int i = 0; i < TAKEN; i++)
-        vp_lock_take(taken[i]);
+    vp_lock_take(&vp_trace_guard);
+    vp_lock_take(&vp_marks_guard);
 }
 
 VP_NOT_ANALYSED static void fork_parent(void) {
-    for (int i = TAKEN; i-- > 0;)
-        vp_lock_release(taken[i]);
-    vp_stacks_fork_parent();
+    vp_lock_release(&vp_marks_guard);
+    vp_lock_release(&vp_trace_guard);
 }
 
+/* In the child all locks are free. What others guard is of blocks, and a child whose parent had any is not served. */
 static void fork_child(void) {
-    for (int i = 0; i < TAKEN; i++)
-        vp_lock_reset(taken[i]);
-    vp_lock_reset(&vp_dump_guard);
-    vp_lock_reset(&vp_lend_guard);
+    static struct vp_lock *const locks[] = {&vp_trace_guard,  &vp_marks_guard,       &vp_stack_peak_guard,
+                                            &vp_python_guard, &vp_stack_table_guard, &vp_dump_guard,
+                                            &vp_lend_guard};
+    for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
+        vp_lock_reset(locks[i]);
     vp_marks_fork_child();
     vp_trace_fork_child();
     vp_stacks_fork_child();
