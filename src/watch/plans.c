@@ -399,7 +399,8 @@ static VP_LOCKED void write_all(void) {
 void vp_plans_stop(void) {
     const uint64_t begin = vp_clock_ns();
     atomic_store(&ended, true);
-    for (bool busy = *vp_options()->plan != 0; busy && vp_clock_ns() - begin < LAST_BATCH_NS;) {
+    for (bool busy = *vp_options()->plan && atomic_load(&vp_state.phase) == VP_OPEN;
+         busy && vp_clock_ns() - begin < LAST_BATCH_NS;) {
         if (!vp_lock_for_a_while(&vp_library_lock))
             return;
         busy = false;
@@ -416,11 +417,6 @@ void vp_plans_write(void) {
         return;
     write_all();
     vp_lock_release(&vp_library_lock);
-}
-
-VP_NOT_ANALYSED /* there is one thread */ void vp_plans_fork_child(void) {
-    vp_pools_each(pool) pool->learn = NULL;
-    plans.building = false;
 }
 
 /* ---- told ---- */

@@ -22,7 +22,6 @@ struct vp_plan_figures vp_plans_figures(const struct vp_pool *pool);
 void vp_plans_json(struct vp_json *j, const struct vp_plan_figures *f);
 /* A line of the summary. */
 void vp_plans_print(const struct vp_pool *pool);
-/* Without the lock: in the child of a fork, whose parent's plans are not its own; and at the end of the process. */
-void vp_plans_fork_child(void);
+/* Without the lock: at the end of the process. */
 void vp_plans_stop(void);
 void vp_plans_write(void);

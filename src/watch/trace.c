@@ -320,6 +320,4 @@ VP_NOT_ANALYSED /* there is one thread */ void vp_trace_fork_child(void) {
         (void)vp_journal_leave(&trace.file);
     trace.parents |= trace.on;
     trace.tried = trace.on = false;
-    trace.modules = trace.frames = trace.stacks = 0;
-    memset(told, 0, sizeof told);
 }

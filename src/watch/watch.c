@@ -83,7 +83,6 @@ static void fork_child(void) {
     vp_marks_fork_child();
     vp_trace_fork_child();
     vp_stacks_fork_child();
-    vp_plans_fork_child();
     vp_oom_leave_to_parent();
     vp_lend_leave_to_parent();
     vp_shared_stats_leave_to_parent();
