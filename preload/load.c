@@ -38,7 +38,6 @@ __attribute__((constructor)) static void begin(void) {
     }
     /* A fork may meet another thread that opens the library. */
     pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child);
-    pthread_atfork(NULL, NULL, vp_nvtx_fork_child);
 }
 
 /* Runs after the program's own exit handlers. CUDA may be gone by now, and is not called; the doors still

@@ -16,6 +16,3 @@ void vp_first_mark(void);
 /* When the program has its driver: statistics are written, too, where a signal ends the process that it has no handler
  * for. */
 void vp_first_hear_signals(void);
-
-/* nvtx.c: in the child of a fork. */
-void vp_nvtx_fork_child(void);

@@ -16,7 +16,6 @@
 #include <wchar.h>
 #include "base/json.h"
 #include "base/options.h"
-#include "base/os_memory.h"
 #include "early.h"
 #include "load.h"
 #include "watch/marks.h"
@@ -68,36 +67,6 @@ static const char *narrow(const wchar_t *wide, char name[NAME]) {
         at = vp_utf8_put(at, (uint32_t)*wide);
     *at = 0;
     return name;
-}
-
-/* Strings that were registered, and domains: a program makes one for each place in its code. Handles point here. */
-enum { REGISTERED = 4096 };
-
-static struct vp_lock registered_lock;
-static struct {
-    char (*names)[NAME];
-    unsigned count;
-} registered VP_GUARDED_BY(registered_lock);
-
-void vp_nvtx_fork_child(void) {
-    vp_lock_reset(&registered_lock);
-}
-
-static void *register_name(const char *name) {
-    char *kept = NULL;
-    if (!name)
-        return NULL;
-    vp_lock_take(&registered_lock);
-    if (!registered.names)
-        registered.names = vp_os_take_sparse(sizeof(*registered.names) * REGISTERED);
-    for (unsigned i = 0; i < registered.count && !kept; i++) {
-        if (strncmp(registered.names[i], name, NAME - 1) == 0)
-            kept = registered.names[i];
-    }
-    if (!kept && registered.names && registered.count < REGISTERED)
-        kept = strncpy(registered.names[registered.count++], name, NAME - 1);
-    vp_lock_release(&registered_lock);
-    return kept;
 }
 
 static const char *name_of(const struct nvtx_attributes *a, char name[NAME]) {
@@ -156,12 +125,12 @@ static void domain_end(void *domain, uint64_t id) {
 }
 
 static void *register_a(void *domain, const char *name) {
-    return register_name(name);
+    return vp_marks_register(name);
 }
 
 static void *domain_w(const wchar_t *wide) {
     char name[NAME];
-    return register_name(narrow(wide, name));
+    return vp_marks_register(narrow(wide, name));
 }
 
 static void *register_w(void *domain, const wchar_t *wide) {
@@ -199,9 +168,11 @@ VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
         [CORE_START_A] = start_a, [CORE_START_W] = start_w, [CORE_END] = vp_marks_end,
     };
     static void *const core2[] = {
-        [CORE2_MARK_EX] = domain_mark,   [CORE2_PUSH_EX] = domain_push,    [CORE2_POP] = vp_marks_pop,
-        [CORE2_START_EX] = domain_start, [CORE2_END] = domain_end,         [CORE2_REGISTER_A] = register_a,
-        [CORE2_REGISTER_W] = register_w, [CORE2_DOMAIN_A] = register_name, [CORE2_DOMAIN_W] = domain_w,
+        [CORE2_MARK_EX] = domain_mark,   [CORE2_PUSH_EX] = domain_push,
+        [CORE2_POP] = vp_marks_pop,      [CORE2_START_EX] = domain_start,
+        [CORE2_END] = domain_end,        [CORE2_REGISTER_A] = register_a,
+        [CORE2_REGISTER_W] = register_w, [CORE2_DOMAIN_A] = vp_marks_register,
+        [CORE2_DOMAIN_W] = domain_w,
     };
     const struct vp_options *o = vp_options();
     const bool wanted = *o->trace || *o->stats || *o->dump || *o->stacks;

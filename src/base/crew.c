@@ -91,10 +91,6 @@ static void copy_plainly(void *arg, size_t begin, size_t end) {
     memcpy(copy->to + begin, copy->from + begin, end - begin);
 }
 
-void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes) {
-    vp_crew_each(crew, bytes, copy_plainly, &(struct copy){to, from});
-}
-
 #if defined(__SSE2__)
 /* Past the caches: what is written would only push out what the device has just brought there, and would have to be
  * read from memory first. */
@@ -122,8 +118,8 @@ static void copy_past_caches(void *arg, size_t begin, size_t end) {
 }
 #endif
 
-void vp_crew_store(struct vp_crew *crew, void *to, const void *from, size_t bytes) {
-    vp_crew_each(crew, bytes, copy_past_caches, &(struct copy){to, from});
+void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes, bool past_caches) {
+    vp_crew_each(crew, bytes, past_caches ? copy_past_caches : copy_plainly, &(struct copy){to, from});
 }
 
 void vp_crew_stop(struct vp_crew *crew) {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { VP_CREW_MOST = 16 };
@@ -26,7 +27,6 @@ struct vp_crew {
 void vp_crew_start(struct vp_crew *crew, unsigned most);
 /* Each does its part of `bytes`; back when all have. */
 void vp_crew_each(struct vp_crew *crew, size_t bytes, vp_crew_share *share, void *arg);
-/* Copies, together. What is stored past the caches will not be looked at soon. */
-void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes);
-void vp_crew_store(struct vp_crew *crew, void *to, const void *from, size_t bytes);
+/* Copies, together; `past_caches`: what will not be looked at soon. */
+void vp_crew_copy(struct vp_crew *crew, void *to, const void *from, size_t bytes, bool past_caches);
 void vp_crew_stop(struct vp_crew *crew);

@@ -115,12 +115,12 @@ int vp_carrier_run(struct vp_carrier *c, const struct vp_span *spans, size_t cou
             size_t n = total - before < c->slot ? total - before : c->slot;
             err = wait_for(c, slot);
             if (!err && out)
-                vp_crew_store(&c->crew, host + before, ring, n);
+                vp_crew_copy(&c->crew, host + before, ring, n, true);
         }
         if (!err && here < total) {
             size_t n = total - here < c->slot ? total - here : c->slot;
             if (!out)
-                vp_crew_copy(&c->crew, ring, host + here, n);
+                vp_crew_copy(&c->crew, ring, host + here, n, false);
             err = queue(c, &at, slot, n, out);
         }
     }

@@ -48,20 +48,17 @@ static uint64_t read_seconds(const char *text, size_t n) {
 }
 
 static bool read_word(const char *word, size_t n, struct vp_dump_plan *plan) {
-    static const char *const words[] = {
-        [VP_DUMP_EXIT] = "exit", [VP_DUMP_OOM] = "oom", [VP_DUMP_SIGNAL] = "signal", [VP_DUMP_EVERY] = "every:"};
-    size_t length = strlen(words[VP_DUMP_EVERY]);
+    static const char every[] = "every:";
+    const size_t length = strlen(every);
     for (int i = 0; i < VP_DUMP_EVERY; i++)
-        if (n == strlen(words[i]) && !strncmp(word, words[i], n))
+        if (n == strlen(vp_dump_reasons[i]) && !strncmp(word, vp_dump_reasons[i], n))
             return plan->when[i] = true;
-    if (n <= length || strncmp(word, words[VP_DUMP_EVERY], length))
+    const bool timed = n > length && !strncmp(word, every, length);
+    const uint64_t ms = timed ? read_seconds(word + length, n - length) : 0;
+    if (!ms)
         return false;
-    uint64_t ms = read_seconds(word + length, n - length);
-    if (ms) {
-        plan->every_ms = ms;
-        plan->when[VP_DUMP_EVERY] = true;
-    }
-    return ms > 0;
+    plan->every_ms = ms;
+    return plan->when[VP_DUMP_EVERY] = true;
 }
 
 void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong) {
@@ -293,7 +290,6 @@ static void on_signal(int number) {
 
 void vp_dump_hear(atomic_uint_least32_t *shared) {
     if (!shared) {
-        atomic_store(&own_word, atomic_load(&answered));
         atomic_store(&word, &own_word);
         return;
     }

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 enum vp_dump_reason { VP_DUMP_EXIT, VP_DUMP_OOM, VP_DUMP_SIGNAL, VP_DUMP_EVERY, VP_DUMP_REQUEST };
+extern const char *const vp_dump_reasons[];
 
 /* ---- when: what VPOOL_DUMP says ---- */
 

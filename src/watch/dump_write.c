@@ -17,11 +17,11 @@ enum { FORMAT_VERSION = 1 };
 /* Of each holder, in text: for people. The JSON has all. */
 enum { HOLDER_FRAMES = 16 };
 
-static const char *const reasons[] = {[VP_DUMP_EXIT] = "exit",
-                                      [VP_DUMP_OOM] = "oom",
-                                      [VP_DUMP_SIGNAL] = "signal",
-                                      [VP_DUMP_EVERY] = "every",
-                                      [VP_DUMP_REQUEST] = "request"};
+const char *const vp_dump_reasons[] = {[VP_DUMP_EXIT] = "exit",
+                                       [VP_DUMP_OOM] = "oom",
+                                       [VP_DUMP_SIGNAL] = "signal",
+                                       [VP_DUMP_EVERY] = "every",
+                                       [VP_DUMP_REQUEST] = "request"};
 static const char *const states[] = {
     [VP_HOLE] = "hole", [VP_FREE] = "free",     [VP_ZOMBIE] = "zombie",    [VP_RETIRED] = "retired",
     [VP_LIVE] = "live", [VP_BACKED] = "backed", [VP_BUILDING] = "building"};
@@ -225,7 +225,7 @@ int vp_dump_json(const struct vp_dump *dump, int device, int fd) {
     vp_json_u64(&j, "pid", (uint64_t)getpid());
     vp_json_string(&j, "program", program_invocation_short_name);
     vp_json_string(&j, "time", now().text);
-    vp_json_string(&j, "reason", reasons[dump->reason]);
+    vp_json_string(&j, "reason", vp_dump_reasons[dump->reason]);
     vp_json_u64(&j, "number", dump->number);
     vp_json_string(&j, "policy", vp_policy_name());
     if (dump->reason == VP_DUMP_OOM) {
@@ -371,7 +371,8 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
         return -ENOMEM;
     t->fd = fd;
     vp_say_line(t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s", VP_VERSION, dump->number,
-                (int)getpid(), program_invocation_short_name, now().text, reasons[dump->reason], vp_policy_name());
+                (int)getpid(), program_invocation_short_name, now().text, vp_dump_reasons[dump->reason],
+                vp_policy_name());
     if (dump->reason == VP_DUMP_OOM)
         vp_say(t, "out of memory: %zu bytes on device %d, stream %lu\n", dump->request.asked, (int)dump->request.device,
                dump->request.stream);

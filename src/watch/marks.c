@@ -4,6 +4,7 @@
 
 #include "watch/trace.h"
 #include "base/clock.h"
+#include "base/os_memory.h"
 #include "base/process.h"
 #include "pool/stream_cache.h"
 
@@ -423,6 +424,27 @@ void vp_marks_end(uint64_t id) {
     inside = lock();
     tables.started[place].id = 0;
     unlock(inside);
+}
+
+/* ---- registered: a program makes one for each place in its code ---- */
+
+void *vp_marks_register(const char *name) {
+    enum { REGISTERED = 4096 };
+    static char(*names)[VP_MARKS_NAME];
+    static unsigned count;
+    char *kept = NULL;
+    if (!name)
+        return NULL;
+    const bool inside = lock();
+    if (!names)
+        names = vp_os_take_sparse(sizeof *names * REGISTERED);
+    for (unsigned i = 0; i < count && !kept; i++)
+        if (!strncmp(names[i], name, VP_MARKS_NAME - 1))
+            kept = names[i];
+    if (!kept && names && count < REGISTERED)
+        kept = strncpy(names[count++], name, VP_MARKS_NAME - 1);
+    unlock(inside);
+    return kept;
 }
 
 /* ---- told ---- */

@@ -21,6 +21,9 @@ int vp_marks_pop(const void *domain);
 uint64_t vp_marks_start(const char *name);
 void vp_marks_end(uint64_t id);
 
+/* The same text for good, of a string or domain that NVTX registers; NULL: there is no room. */
+void *vp_marks_register(const char *name);
+
 /* Does somebody want to hear of each event? */
 bool vp_marks_want_events(void);
 /* Of a block, without any lock. */
