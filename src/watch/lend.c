@@ -63,7 +63,6 @@ static void wake(atomic_uint_least32_t *word) {
 
 /* ---- to give ---- */
 
-static struct vp_shared_stats *_Atomic own;
 static atomic_bool ended;
 
 /* What a device's pool gave last: when, how long that took, and what it had made until then. And since when it has made
@@ -116,10 +115,11 @@ static VP_LOCKED void answer(struct vp_loans *loans) {
         return; /* exact figures are published when the lock is let go */
     struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
     atomic_store(&loans->given, pool ? give(pool, atomic_load(&loans->bytes)) : 0);
-    atomic_fetch_add(&own->asked, 1); /* what is left is looked at */
+    atomic_fetch_add(&vp_shared_stats_page->asked, 1); /* what is left is looked at */
 }
 
 static void *listen_for_ever(void *unused) {
+    struct vp_shared_stats *own = vp_shared_stats_page;
     struct vp_loans *loans = &own->loans;
     for (;;) {
         uint32_t asked = atomic_load(&loans->asked);
@@ -141,16 +141,18 @@ static void *listen_for_ever(void *unused) {
     }
 }
 
-void vp_lend_start(struct vp_shared_stats *page) {
-    if (own || !page)
+void vp_lend_start(void) {
+    static bool started;
+    struct vp_shared_stats *own = vp_shared_stats_page;
+    if (started || !own)
         return;
-    own = page;
-    if (vp_thread_start(listen_for_ever))
-        return;
-    atomic_store(&page->loans.takes, VP_LOANS_HEARD | (vp_options()->lend ? VP_LOANS_LENT : 0));
+    started = true;
+    if (!vp_thread_start(listen_for_ever))
+        atomic_store(&own->loans.takes, VP_LOANS_HEARD | (vp_options()->lend ? VP_LOANS_LENT : 0));
 }
 
 void vp_lend_end(void) {
+    struct vp_shared_stats *own = vp_shared_stats_page;
     atomic_store(&ended, true);
     if (own)
         atomic_store(&own->loans.takes, 0);
@@ -159,10 +161,6 @@ void vp_lend_end(void) {
 /* ---- to ask ---- */
 
 struct vp_lock vp_lend_guard;
-
-void vp_lend_leave_to_parent(void) {
-    own = NULL;
-}
 
 struct giver {
     struct vp_shared_stats *page;

@@ -8,11 +8,9 @@
 
 #include <cuda.h>
 
-/* This process gives, if VPOOL_LEND lets it, once its page is published (NULL: it is not), until it ends. */
-void vp_lend_start(struct vp_shared_stats *page);
+/* This process gives, if VPOOL_LEND lets it, once its page is published, until it ends. */
+void vp_lend_start(void);
 void vp_lend_end(void);
-/* A forked child: the page is not its own. */
-void vp_lend_leave_to_parent(void);
 extern struct vp_lock vp_lend_guard;
 /* Asks others for so many bytes of the device with that UUID; without the library's lock. Returns the bytes that they
  * gave back to the device. With `bytes` 0 nobody is asked. `*some`: have they at least `least` idle? */

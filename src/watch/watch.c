@@ -26,7 +26,7 @@ static void pool_opened(struct vp_pool *pool) {
     vp_lock_is_held();
     vp_plans_open(pool);
     vp_shared_stats_open_device(pool);
-    vp_lend_start(vp_shared_stats_page);
+    vp_lend_start();
     vp_state.published |= *vp_options()->trace != 0;
 }
 
@@ -84,7 +84,6 @@ static void fork_child(void) {
     vp_trace_fork_child();
     vp_stacks_fork_child();
     vp_oom_leave_to_parent();
-    vp_lend_leave_to_parent();
     vp_shared_stats_leave_to_parent();
 }
 
