@@ -35,6 +35,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -261,21 +262,11 @@ static int let_go(struct vp_journal *j) {
 }
 
 /* From the root on: the program may change its folder. */
-static void know_path(struct vp_journal *j, const char *path) {
-    const size_t n = strlen(path) + 1;
-    size_t at = 0;
-    if (*path != '/') {
-        if (!getcwd(j->path, sizeof j->path) || *j->path != '/') {
-            *j->path = 0;
-            return;
-        }
-        at = strlen(j->path);
-        j->path[at++] = '/';
-    }
-    if (at + n <= sizeof j->path)
-        memcpy(j->path + at, path, n);
-    else
-        *j->path = 0;
+static void know_path(struct vp_journal *j) {
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", j->file.fd);
+    const ssize_t n = readlink(link, j->path, sizeof j->path - 1);
+    j->path[n > 0 ? n : 0] = 0;
 }
 
 int vp_journal_open(struct vp_journal *j, const char *path) {
@@ -284,7 +275,7 @@ int vp_journal_open(struct vp_journal *j, const char *path) {
     if (fd < 0)
         return fd;
     *j = (struct vp_journal){.file = vp_descriptor_of(fd), .packed = n > 3 && !strcmp(path + n - 3, ".gz")};
-    know_path(j, path);
+    know_path(j);
     if (j->packed)
         j->work = vp_os_take(work_size());
     int err = j->packed && !j->work ? -ENOMEM : map_window(j, 0, 0);
