@@ -39,10 +39,4 @@ uint64_t vp_clock_look(struct vp_clock *c) {
     return ns;
 }
 
-#else
-
-uint64_t vp_clock_look(struct vp_clock *c) {
-    return c->ns = vp_clock_ns();
-}
-
 #endif

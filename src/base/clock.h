@@ -58,7 +58,7 @@ static inline void vp_clock_sleep(uint64_t ns) {
     nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
-/* Looks at the clock itself. */
+/* Looks at the clock itself; where there is such a counter. */
 uint64_t vp_clock_look(struct vp_clock *c);
 
 static inline uint64_t vp_clock_often(struct vp_clock *c) {

@@ -42,8 +42,7 @@ static struct {
     bool building;                             /* the thread runs */
     uint64_t key;                              /* of the program; 0: not asked for yet */
     struct vp_learnt_device about[VP_DEVICES]; /* what of a device is asked for while CUDA is there */
-    uint64_t device_key[VP_DEVICES];
-    char folder[PATH_MAX]; /* that FILE is looked for in; empty: it names its own */
+    char folder[PATH_MAX];                     /* that FILE is looked for in; empty: it names its own */
 } plans;
 static atomic_bool ended;
 
@@ -272,8 +271,6 @@ static void describe(struct vp_learnt_device *d, const struct vp_pool *pool) {
 
 static uint64_t key_of(const struct vp_learnt_device *d) {
     char text[VP_LEARNT_TEXT + 96];
-    if (!plans.key)
-        plans.key = key_of_run();
     snprintf(text, sizeof text, "%u %s %llu %u %llu", d->device, d->name, (unsigned long long)d->memory, d->driver,
              (unsigned long long)d->granularity);
     return vp_learnt_hash(plans.key, text, strlen(text));
@@ -282,7 +279,7 @@ static uint64_t key_of(const struct vp_learnt_device *d) {
 /* False, with what is wrong: nothing can be read or written there. */
 static bool path_of(CUdevice dev, char path[PATH_MAX], const char **why) {
     if (is_auto())
-        return own_path(path, PATH_MAX, plans.device_key[dev], why);
+        return own_path(path, PATH_MAX, key_of(&plans.about[dev]), why);
     *why = "the name is too long";
     return snprintf(path, PATH_MAX, "%s%s%s", plans.folder, *plans.folder ? "/" : "", vp_options()->plan) < PATH_MAX;
 }
@@ -313,7 +310,8 @@ void vp_plans_open(struct vp_pool *pool) {
     if (!*vp_options()->plan || pool->policy != &vp_policy_vpool || atomic_load(&ended))
         return;
     describe(&plans.about[dev], pool);
-    plans.device_key[dev] = key_of(&plans.about[dev]);
+    if (!plans.key)
+        plans.key = key_of_run(); /* some programs change what /proc tells of their arguments */
     pool->config.await_ahead = await_builder;
     /* A program that changes its folder is to write what it has learnt where it has looked for it. */
     if (!is_auto() && *vp_options()->plan != '/' && !*plans.folder &&
@@ -350,7 +348,7 @@ static void add_pool(struct writing *w, struct vp_pool *pool, uint64_t most_ns) 
     memcpy(d->name, plans.about[dev].name, sizeof d->name);
     d->memory = plans.about[dev].memory;
     d->driver = plans.about[dev].driver;
-    w->learnt.key = plans.device_key[dev];
+    w->learnt.key = key_of(&plans.about[dev]);
     w->learnt.device_count++;
 }
 
