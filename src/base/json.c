@@ -10,7 +10,7 @@
 
 static void flush(struct vp_json *json) {
     if (!json->error)
-        json->error = vp_output_write(json->fd, json->buffer, json->used);
+        json->error = vp_output_write(json->fd, json->buffer, json->used, true);
     json->used = 0;
 }
 

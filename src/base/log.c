@@ -41,7 +41,7 @@ static void say(const char *text, size_t length) {
     busy = true;
     int kept = errno;
     if (vp_output_is_stderr())
-        (void)vp_output_say(STDERR_FILENO, text, length);
+        (void)vp_output_write(STDERR_FILENO, text, length, false);
     errno = kept;
     busy = false;
 }

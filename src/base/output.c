@@ -201,7 +201,7 @@ static int write_all(int fd, const char *bytes, size_t count, int patience_ms) {
 
 /* The signals that a write raises are held off, and taken back; and the thread is not cancelled here: it may have
  * locks. */
-static int write_quietly(int fd, const char *bytes, size_t count, int patience_ms) {
+int vp_output_write(int fd, const char *bytes, size_t count, bool waits) {
     sigset_t ours, before, pending;
     int cancel;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
@@ -215,21 +215,13 @@ static int write_quietly(int fd, const char *bytes, size_t count, int patience_m
         sigdelset(&ours, SIGPIPE);
     if (sigismember(&pending, SIGXFSZ))
         sigdelset(&ours, SIGXFSZ);
-    int err = write_all(fd, bytes, count, patience_ms);
+    int err = write_all(fd, bytes, count, waits ? READER_MS : 0);
     if (err == -EPIPE || err == -EFBIG)
         while (sigtimedwait(&ours, NULL, &(struct timespec){0}) > 0)
             ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_setcancelstate(cancel, NULL);
     return err;
-}
-
-int vp_output_write(int fd, const char *bytes, size_t count) {
-    return write_quietly(fd, bytes, count, READER_MS);
-}
-
-int vp_output_say(int fd, const char *bytes, size_t count) {
-    return write_quietly(fd, bytes, count, 0);
 }
 
 /* ---- stderr ---- */

@@ -40,10 +40,9 @@ bool vp_output_fits(uint64_t bytes);
 int vp_output_reserve(int fd, uint64_t from, uint64_t to);
 
 /* Writes all of it. 0 or a negative errno; no SIGPIPE and no SIGXFSZ is raised, nor is it a point of cancellation. On a
- * pipe that vp_output_open() opened a reader may take its time, but not sleep: -ETIMEDOUT. */
-int vp_output_write(int fd, const char *bytes, size_t count);
-/* The same, but where the descriptor does not wait for room, neither do we. */
-int vp_output_say(int fd, const char *bytes, size_t count);
+ * pipe that vp_output_open() opened a reader may take its time, but not sleep: -ETIMEDOUT. `waits` false: where the
+ * descriptor does not wait for room, neither do we. */
+int vp_output_write(int fd, const char *bytes, size_t count, bool waits);
 
 /* What one of those errors means, where strerror() would not say it. */
 const char *vp_output_error(int err);

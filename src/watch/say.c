@@ -25,7 +25,7 @@ struct vp_size_text vp_size_text(uint64_t bytes) {
 
 void vp_say_flush(struct vp_text *t) {
     if (!t->error)
-        t->error = vp_output_write(t->fd, t->buffer, t->used);
+        t->error = vp_output_write(t->fd, t->buffer, t->used, true);
     t->used = 0;
 }
 

@@ -63,7 +63,7 @@ int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t ro
 
 /* Closes the file. */
 static int fill(int fd, const char *text, size_t length) {
-    int err = fchmod(fd, 0600) ? -errno : vp_output_write(fd, text, length);
+    int err = fchmod(fd, 0600) ? -errno : vp_output_write(fd, text, length, true);
     /* What is renamed is to be there after a crash, too. */
     if (!err && fsync(fd) && errno != EINVAL)
         err = -errno;
