@@ -166,15 +166,6 @@ void vp_dump_free(struct vp_dump *dump) {
 
 /* ---- files ---- */
 
-static int fill(const struct vp_dump *dump, int device, const char *name, int fd) {
-    size_t n = strlen(name);
-    bool json = n > 5 && !strcmp(name + n - 5, ".json");
-    int err = json ? vp_dump_json(dump, device, fd) : vp_dump_text(dump, device, fd);
-    if (close(fd) < 0 && !err)
-        err = -errno;
-    return err;
-}
-
 /* A file is written under another name first: under its own, nobody ever sees half a dump. What had the name before, a
  * file with another name too, say, is left as it was. What is there and no plain file (/dev/null, /dev/stderr) is not
  * replaced, but written to. */
@@ -183,7 +174,11 @@ static int write_file(const struct vp_dump *dump, int device, const char *name) 
     struct stat there;
     const bool special = !lstat(name, &there) && !S_ISREG(there.st_mode);
     int fd = special ? vp_output_open(name, O_APPEND) : vp_output_beside(name, ".tmp", 0644, other, sizeof other);
-    int err = fd < 0 ? fd : fill(dump, device, name, fd);
+    const size_t n = strlen(name);
+    const bool json = n > 5 && !strcmp(name + n - 5, ".json");
+    int err = fd < 0 ? fd : json ? vp_dump_json(dump, device, fd) : vp_dump_text(dump, device, fd);
+    if (fd >= 0 && close(fd) < 0 && !err)
+        err = -errno;
     if (!special && !err && rename(other, name) < 0)
         err = -errno;
     if (!special && fd >= 0 && err)

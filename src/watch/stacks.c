@@ -232,21 +232,18 @@ uint32_t vp_stacks_of(CUdevice device, uint64_t serial) {
 
 /* ---- who holds most ---- */
 
-static void add_up(struct vp_stack_holder *sums, const struct block *block) {
-    struct vp_stack_holder *s = &sums[block->stack];
-    s->stack = block->stack;
-    s->bytes += block->bytes;
-    s->blocks += block->blocks ? block->blocks : 1;
-    s->sampled += block->blocks > 0;
-}
-
 static void add_up_shard(struct vp_stack_holder *sums, uint32_t stacks, CUdevice device, struct shard *s) {
     if (!vp_lock_for_a_while(&s->lock))
         return;
     for (size_t i = 0; s->blocks.slots && i <= s->blocks.mask; i++) {
         const struct block *block = vp_table_slot(&s->blocks, i);
-        if (block && (block->key - 1) >> 48 == (uint64_t)device && block->stack <= stacks)
-            add_up(sums, block);
+        if (!block || (block->key - 1) >> 48 != (uint64_t)device || block->stack > stacks)
+            continue;
+        struct vp_stack_holder *sum = &sums[block->stack];
+        sum->stack = block->stack;
+        sum->bytes += block->bytes;
+        sum->blocks += block->blocks ? block->blocks : 1;
+        sum->sampled += block->blocks > 0;
     }
     vp_lock_release(&s->lock);
 }

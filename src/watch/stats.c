@@ -106,15 +106,6 @@ static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool)
     vp_json_end_object(j);
 }
 
-/* What others in the process made by cuMemCreate. */
-static void json_others(struct vp_json *j, CUdevice dev) {
-    const struct vp_foreign_sum *o = &vp_state.others[dev];
-    vp_json_begin_object(j, NULL);
-    vp_json_numbers(j, {"device", (uint64_t)dev}, {"handles", o->handles}, {"bytes", o->bytes},
-                    {"peak_bytes", o->peak_bytes});
-    vp_json_end_object(j);
-}
-
 static VP_LOCKED int write_json(int fd) {
     struct vp_json j;
     static char buffer[4096]; /* too large for some stacks */
@@ -127,9 +118,15 @@ static VP_LOCKED int write_json(int fd) {
     vp_pools_each(pool) json_device(&j, pool);
     vp_json_end_array(&j);
     vp_json_begin_array(&j, "others");
-    for (int dev = 0; dev < VP_DEVICES; dev++)
-        if (vp_state.others[dev].peak_bytes)
-            json_others(&j, dev);
+    for (int dev = 0; dev < VP_DEVICES; dev++) { /* what others in the process made by cuMemCreate */
+        const struct vp_foreign_sum *o = &vp_state.others[dev];
+        if (!o->peak_bytes)
+            continue;
+        vp_json_begin_object(&j, NULL);
+        vp_json_numbers(&j, {"device", (uint64_t)dev}, {"handles", o->handles}, {"bytes", o->bytes},
+                        {"peak_bytes", o->peak_bytes});
+        vp_json_end_object(&j);
+    }
     vp_json_end_array(&j);
     vp_ranges_json(&j);
     if (vp_state.fills) {
@@ -284,16 +281,15 @@ static VP_LOCKED void print_alive(void) {
 /* Where the peak was, as far as that is known, and how to look at it; the latter once for all ranks. */
 static void print_look(void) {
     char text[512], rank[16];
-    const char *trace = vp_options()->trace;
     vp_holders_peak(text, sizeof text);
     if (*text)
         vp_log_print("  the peak was %s", text);
     if (first != getpid() || vp_process_rank(rank, sizeof rank))
         return;
-    static char name[VP_OPTION_TEXT + 16]; /* too large for some stacks */
-    if (*trace && vp_trace_is_recorded() && vp_output_name(name, sizeof name, trace, "phr", 0, 0))
-        vp_log_print("  look: `vpool report %s` draws it", name);
-    else if (!*trace)
+    const char *file = vp_trace_file();
+    if (file)
+        vp_log_print("  look: `vpool report %s` draws it", file);
+    else if (!*vp_options()->trace)
         vp_log_print("  look: `vpool run --report=FILE -- PROGRAM` draws it, and which lines hold it");
 }
 

@@ -28,6 +28,7 @@ struct digits {
 struct vp_lock vp_trace_guard;
 static struct {
     struct vp_journal file;
+    char name[VP_OPTION_TEXT + 16];
     bool tried, on;
     bool parents; /* the file of this name is a parent's */
     struct vp_clock clock;
@@ -45,7 +46,6 @@ static struct {
 
 static VP_REQUIRES(vp_trace_guard) void begin(void) {
     static const char header[VP_JOURNAL_LINE] = "op,id,size,stream,us\n";
-    static char name[VP_OPTION_TEXT + 16]; /* under the trace's lock: the stack may be some KiB in all */
     trace.tried = true;
     vp_cancel_hold(); /* files are opened, and lines written */
     if (!*vp_options()->trace)
@@ -56,8 +56,8 @@ static VP_REQUIRES(vp_trace_guard) void begin(void) {
         return;
     }
     int err = -ENAMETOOLONG;
-    if (vp_output_name(name, sizeof name, vp_options()->trace, "phr", 0, 0))
-        err = vp_journal_open(&trace.file, name);
+    if (vp_output_name(trace.name, sizeof trace.name, vp_options()->trace, "phr", 0, 0))
+        err = vp_journal_open(&trace.file, trace.name);
     if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;
         trace.begin = 0;
@@ -66,7 +66,7 @@ static VP_REQUIRES(vp_trace_guard) void begin(void) {
     const char *why = err == -EBUSY    ? "another process records to it (%p in a name is the process id)"
                       : err == -ENODEV ? "it is no regular file"
                                        : vp_output_error(err);
-    vp_log(VP_LOG_WARN, "VPOOL_TRACE: %s: %s; nothing is recorded", name, why);
+    vp_log(VP_LOG_WARN, "VPOOL_TRACE: %s: %s; nothing is recorded", trace.name, why);
 }
 
 static inline unsigned count_digits(uint64_t n) {
@@ -124,13 +124,6 @@ static inline __attribute__((always_inline)) char *put_kept(char *at, struct dig
     return at + kept->length;
 }
 
-/* The lock is held. False: nothing is recorded. */
-static VP_REQUIRES(vp_trace_guard) bool recording(void) {
-    if (!trace.tried)
-        begin();
-    return trace.on;
-}
-
 static VP_REQUIRES(vp_trace_guard) uint64_t time_now(void) {
     uint64_t now = trace.now ? trace.now : vp_clock_often(&trace.clock);
     if (!trace.begin)
@@ -147,19 +140,21 @@ static VP_REQUIRES(vp_trace_guard) void append(const char *text, const char *end
     }
 }
 
-bool vp_trace_is_recorded(void) {
-    if (!vp_lock_for_a_while(&vp_trace_guard))
-        return true; /* by whoever has it */
-    const bool on = trace.on;
-    vp_lock_release(&vp_trace_guard);
-    return on;
+VP_NOT_ANALYSED /* who has the lock records */ const char *vp_trace_file(void) {
+    const bool locked = vp_lock_for_a_while(&vp_trace_guard);
+    const char *file = trace.on || !locked ? trace.name : NULL;
+    if (locked)
+        vp_lock_release(&vp_trace_guard);
+    return file;
 }
 
 VP_NOT_ANALYSED /* it returns both ways */ bool vp_trace_lock(void) {
     if (!vp_state.recording || !*vp_options()->trace || !vp_process_is_marked())
         return false;
     vp_lock_take(&vp_trace_guard);
-    if (recording())
+    if (!trace.tried)
+        begin();
+    if (trace.on)
         return true;
     vp_lock_release(&vp_trace_guard);
     return false;
@@ -179,16 +174,12 @@ void vp_trace_unlock(void) {
 /* The number of the last line's bytes that its time may take. */
 enum { TIME = 24 };
 
-static bool is_plain(unsigned char c) {
-    return c >= ' ' && c != 127 && c != ',' && c != '"' && c != '%';
-}
-
 /* As much of the text as there is room for; the rest. */
 static const char *put_text(char **at, const char *end, const char *text) {
     static const char hex[] = "0123456789ABCDEF";
     for (; *text && end - *at > 3; text++) {
         unsigned char c = (unsigned char)*text;
-        if (is_plain(c)) {
+        if (c >= ' ' && c != 127 && !strchr(",\"%", c)) {
             *(*at)++ = *text;
             continue;
         }

@@ -36,7 +36,7 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
 
 /* The file gets its true length; nothing is recorded any more. */
 void vp_trace_end(void);
-/* There is a file, and it is written to. */
-bool vp_trace_is_recorded(void);
+/* The file that is written to; NULL: there is none. */
+const char *vp_trace_file(void);
 /* In the child of a fork: the file stays the parent's. */
 void vp_trace_fork_child(void);
