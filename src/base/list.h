@@ -12,12 +12,15 @@ struct vp_list {
 /* The struct of which `ptr` is the member `member`. */
 #define vp_container_of(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
 
-/* `pos` runs over the structs of the list; the list must not change. The _safe form allows `pos` to be removed. */
-#define vp_list_each(pos, head, member)                                                                                \
-    for (pos = vp_container_of((head)->next, __typeof__(*pos), member); &pos->member != (head);                        \
+/* `pos` runs over the structs of the list, or over those behind `at`; the list must not change. The _safe forms allow
+ * `pos` to be removed. */
+#define vp_list_each(pos, head, member) vp_list_each_behind(pos, head, head, member)
+#define vp_list_each_behind(pos, at, head, member)                                                                     \
+    for (pos = vp_container_of((at)->next, __typeof__(*pos), member); &pos->member != (head);                          \
          pos = vp_container_of(pos->member.next, __typeof__(*pos), member))
-#define vp_list_each_safe(pos, tmp, head, member)                                                                      \
-    for (pos = vp_container_of((head)->next, __typeof__(*pos), member),                                                \
+#define vp_list_each_safe(pos, tmp, head, member) vp_list_each_safe_behind(pos, tmp, head, head, member)
+#define vp_list_each_safe_behind(pos, tmp, at, head, member)                                                           \
+    for (pos = vp_container_of((at)->next, __typeof__(*pos), member),                                                  \
         tmp = vp_container_of(pos->member.next, __typeof__(*pos), member);                                             \
          &pos->member != (head); pos = tmp, tmp = vp_container_of(tmp->member.next, __typeof__(*tmp), member))
 

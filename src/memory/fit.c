@@ -99,8 +99,8 @@ struct vp_fit vp_fit_find(struct vp_memory *mem, const struct vp_request *req, e
     /* A region that waits for one timeline may have a part that waits for nothing. */
     struct vp_index *index;
     if (!fit.region)
-        vp_list_each(index, &mem->indexes, link)
-            if (index->zone == zone && index->timeline && index->timeline != req->timeline)
+        vp_list_each_behind(index, &mem->mixed[VP_ZONES - 1].link, &mem->indexes, link)
+            if (index->zone == zone && index->timeline != req->timeline)
                 fit = better(fit, index_find(mem, index, req, use, false));
     return fit;
 }
@@ -109,8 +109,8 @@ struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, c
     enum vp_zone_name zone = req->zone;
     struct vp_fit fit = index_find(mem, &mem->mixed[zone], req, VP_USE_READY, true);
     struct vp_index *index;
-    vp_list_each(index, &mem->indexes, link)
-        if (index->zone == zone && index->timeline && index->timeline->kind == VP_TIMELINE_BARRIER)
+    vp_list_each_behind(index, &mem->mixed[VP_ZONES - 1].link, &mem->indexes, link)
+        if (index->zone == zone && index->timeline->kind == VP_TIMELINE_BARRIER)
             fit = better(fit, index_find(mem, index, req, VP_USE_READY, true));
     if (fit.region) {
         const struct vp_piece *p = vp_piece_at(fit.region, fit.addr);
@@ -159,9 +159,8 @@ static void refresh_index(struct vp_memory *mem, struct vp_index *index) {
 
 void vp_memory_refile(struct vp_memory *mem) {
     struct vp_index *index, *next;
-    vp_list_each_safe(index, next, &mem->indexes, link)
-        if (index != &mem->met[index->zone])
-            refresh_index(mem, index);
+    vp_list_each_safe_behind(index, next, &mem->met[VP_ZONES - 1].link, &mem->indexes, link)
+        refresh_index(mem, index);
     mem->moves = mem->timelines->moves;
 }
 

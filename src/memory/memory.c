@@ -43,8 +43,9 @@ int vp_memory_init(struct vp_memory *mem) {
     vp_slab_init(&mem->bins_slab, sizeof(struct vp_bins));
     int err = 0;
     for (int z = 0; z < VP_ZONES && !err; z++)
-        if (!(err = vp_index_init(mem, &mem->met[z], NULL, z)))
-            err = vp_index_init(mem, &mem->mixed[z], NULL, z);
+        err = vp_index_init(mem, &mem->met[z], NULL, z);
+    for (int z = 0; z < VP_ZONES && !err; z++)
+        err = vp_index_init(mem, &mem->mixed[z], NULL, z);
     if (err)
         vp_memory_finish(mem);
     return err;

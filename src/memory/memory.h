@@ -251,18 +251,18 @@ struct vp_memory {
     struct vp_list zombies; /* of vp_mapping.zombie: all that may be reaped, the one left longest ago first */
     struct vp_table live;   /* live regions by address */
     struct vp_index met[VP_ZONES], mixed[VP_ZONES], holes[VP_ZONES];
-    struct vp_list indexes; /* of vp_index.link: of met and mixed by zone, then those of timelines that hold regions */
-    size_t chunk_count;     /* spares included */
-    size_t bare_segments;   /* live regions that are bare segments */
-    uint64_t bare_live;     /* of live_bytes: used in bare segments */
-    size_t away;            /* chunks whose current mapping is not their home */
-    size_t mappings;        /* all of them, current or not */
-    size_t largest;         /* the largest chunk that was ever made */
-    size_t exported;        /* chunks with `exported` */
-    size_t asleep;          /* chunks with `asleep` */
-    size_t asleep_bytes;    /* of chunks with `released`: not held, and to be had again */
-    uint64_t woken;         /* allocations up to this one have slept before, or came while others did */
-    uint64_t births;        /* chunks created so far */
+    struct vp_list indexes;        /* of vp_index.link: of met, of mixed, then those of timelines that hold regions */
+    size_t chunk_count;            /* spares included */
+    size_t bare_segments;          /* live regions that are bare segments */
+    uint64_t bare_live;            /* of live_bytes: used in bare segments */
+    size_t away;                   /* chunks whose current mapping is not their home */
+    size_t mappings;               /* all of them, current or not */
+    size_t largest;                /* the largest chunk that was ever made */
+    size_t exported;               /* chunks with `exported` */
+    size_t asleep;                 /* chunks with `asleep` */
+    size_t asleep_bytes;           /* of chunks with `released`: not held, and to be had again */
+    uint64_t woken;                /* allocations up to this one have slept before, or came while others did */
+    uint64_t births;               /* chunks created so far */
     size_t spilled_live, rounded;  /* of live blocks: of stats.spilled_bytes; and beyond what was asked for */
     CUmemAllocationProp host_prop; /* of chunks in the host's memory; type 0: not looked for yet, or not to be had */
     bool exports_changed; /* something was freed in a chunk that is exported or the host's, which may now go back */

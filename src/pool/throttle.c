@@ -83,9 +83,8 @@ static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
     const size_t least = vp_pool_is_small(pool) && req->size < pool->mem.granularity ? req->size
                                                                                      : pool->mem.granularity;
-    vp_list_each(index, &pool->mem.indexes, link)
-        if (index->timeline && index->timeline != req->timeline && index->zone == req->zone &&
-            vp_index_first(index, least))
+    vp_list_each_behind(index, &pool->mem.mixed[VP_ZONES - 1].link, &pool->mem.indexes, link)
+        if (index->timeline != req->timeline && index->zone == req->zone && vp_index_first(index, least))
             return true;
     for (struct vp_region *r = vp_index_first(&pool->mem.mixed[req->zone], least); r;
          r = vp_index_next(&pool->mem.mixed[req->zone], r))
