@@ -210,7 +210,7 @@ struct step {
     step_fn *run;
 };
 extern const struct step memory_steps[], copy_steps[], query_steps[], stream_steps[], context_steps[], graph_steps[],
-    node_steps[], child_steps[], left_steps[], runtime_steps[];
+    node_steps[], child_steps[], left_steps[], apart_steps[], runtime_steps[];
 
 /* ---- the per-thread forms, which cuda.h does not declare ---- */
 

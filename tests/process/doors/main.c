@@ -94,8 +94,9 @@ static void on_thread(int thread, const struct step *step) {
 
 /* ---- steps ---- */
 
-static const struct step *const lists[] = {memory_steps, copy_steps, query_steps, stream_steps, context_steps,
-                                           graph_steps,  node_steps, child_steps, left_steps,   runtime_steps};
+static const struct step *const lists[] = {memory_steps,  copy_steps,  query_steps,  stream_steps,
+                                           context_steps, graph_steps, node_steps,   child_steps,
+                                           left_steps,    apart_steps, runtime_steps};
 
 /* Every fourth program is about graphs. */
 static unsigned weight(const struct step *s, size_t list, uint64_t seed) {
