@@ -77,6 +77,10 @@ bool sim_device_ok(CUdevice device) {
     return device >= 0 && device < sim.device_count;
 }
 
+bool sim_has_vmm(int device) {
+    return sim.options.vmm >> sim.devices[device].physical & 1;
+}
+
 size_t sim_capacity(int device) {
     return sim.options.capacity[sim.devices[device].physical];
 }

@@ -85,7 +85,7 @@ SIM_API(SIM_SURE, 4010, cuDeviceGetPCIBusId, (char *id, int size, CUdevice devic
 
 /* Attributes that are not listed answer 0. */
 static int attribute(CUdevice_attribute which, CUdevice device) {
-    bool vmm = sim.options.vmm;
+    bool vmm = sim_has_vmm(device);
     switch (which) {
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: /* pools are made by it */

@@ -109,7 +109,7 @@ SIM_EXPORT void vp_sim_fail(const char *name, long nth, CUresult result) {
 
 /* ---- the string ---- */
 
-enum option_type { NUMBER, BYTES, CHOICE, FAILURE, DELAY, TEXT, SIZES, DEVICES };
+enum option_type { NUMBER, BYTES, CHOICE, FAILURE, DELAY, TEXT, SIZES, DEVICES, SWITCHES };
 
 static const struct option {
     const char *key;
@@ -127,7 +127,7 @@ static const struct option {
     {"visible", DEVICES, 0, 0, 0, SIM_MAX_DEVICES - 1, 0, {NULL, NULL}},
     {"driver", NUMBER, FIELD(driver), 11020, 99990, 13000, {NULL, NULL}},
     {"peers", NUMBER, FIELD(peers), 0, 1, 1, {NULL, NULL}},
-    {"vmm", NUMBER, FIELD(vmm), 0, 1, 1, {NULL, NULL}},
+    {"vmm", SWITCHES, 0, 0, 0, 1, 1, {NULL, NULL}},
     {"decompress", NUMBER, FIELD(decompress), 0, 1, 0, {NULL, NULL}},
     {"lazy", NUMBER, FIELD(lazy), 0, 100, 50, {NULL, NULL}},
     {"memset", CHOICE, FIELD(late_memset), 0, 1, 0, {"wait", "late"}},
@@ -182,6 +182,8 @@ static bool store_list(char *text, const struct option *option) {
     for (int i = 0; i < SIM_MAX_DEVICES && count; i++)
         if (option->type == SIZES)
             sim.options.capacity[i] = list[i < count ? i : count - 1];
+        else if (option->type == SWITCHES)
+            sim.options.vmm = (sim.options.vmm & ~(1u << i)) | (unsigned)list[i < count ? i : count - 1] << i;
         else if (i < count)
             sim.options.visible[i] = (int)list[i];
     if (count && option->type == DEVICES)
@@ -230,6 +232,7 @@ static const char *parse_part(char *part) {
             return NULL;
         case SIZES:
         case DEVICES:
+        case SWITCHES:
             snprintf(allowed, sizeof(allowed), "up to %d of %llu to %llu, with colons between", SIM_MAX_DEVICES,
                      (unsigned long long)option->min, (unsigned long long)option->max);
             return store_list(value, option) ? NULL : allowed;
@@ -261,6 +264,7 @@ int sim_options_parse(const char *text, const char *source) {
                 store(&table[i], table[i].preset);
             else if (table[i].type == SIZES)
                 store_list((char[]){"256M"}, &table[i]);
+        sim.options.vmm = (1u << SIM_MAX_DEVICES) - 1;
         sim.options.visible_count = 0;
         return 0;
     }

@@ -9,10 +9,11 @@
 #define SIM_MAX_DEVICES 8
 
 struct sim_options {
-    bool ledger, vmm, peers, decompress, trace, late_memset, managed_moves;
+    bool ledger, peers, decompress, trace, late_memset, managed_moves;
     size_t granularity;
     size_t capacity[SIM_MAX_DEVICES];
-    size_t host; /* memory of the host that handles may take; 0: the device knows none there */
+    unsigned vmm; /* devices with virtual memory management, one bit each */
+    size_t host;  /* memory of the host that handles may take; 0: the device knows none there */
     int devices, driver, lazy, timeout_ms;
     int visible[SIM_MAX_DEVICES], visible_count; /* those of the devices that are shown, in this order; 0: all */
     uint64_t seed;

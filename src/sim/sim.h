@@ -17,7 +17,7 @@
  *   driver=13000          what cuDriverGetVersion answers; younger entry points do not exist for cuGetProcAddress, and
  *                         refuse (NOT_SUPPORTED) whoever found them by dlsym, as libvpool.so does: for that there
  *                         are libraries without them (tests/process/preload/old_driver)
- *   vmm=1                 0: a device without virtual memory management
+ *   vmm=1                 0: devices without virtual memory management; 1:0: but for the first one
  *   decompress=0          1: devices with an engine that decompresses
  *   lazy=50               0: work runs at the next driver call; 100: hardly before somebody waits for it
  *   memset=wait|late      whether plain memsets and device-to-device copies wait for their work (default), or

@@ -109,6 +109,8 @@ static CUresult check_prop(const CUmemAllocationProp *prop) {
         return prop->location.type == CU_MEM_LOCATION_TYPE_HOST ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
     if (!sim_device_ok(prop->location.id))
         return CUDA_ERROR_INVALID_DEVICE;
+    if (!sim_has_vmm(prop->location.id))
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     return CUDA_SUCCESS;
@@ -348,7 +350,8 @@ static CUresult check_access(const CUmemAccessDesc *desc, uintptr_t start, uintp
         const struct sim_mapping *mapping = sim_range_find(&sim.mappings, start, start + 1);
         if (!device && !mapping->handle->host)
             return CUDA_ERROR_NOT_SUPPORTED;
-        if (device && !mapping->handle->host && !sim_device_reaches(desc->location.id, mapping->handle->device))
+        if (device && (!sim_has_vmm(desc->location.id) ||
+                       (!mapping->handle->host && !sim_device_reaches(desc->location.id, mapping->handle->device))))
             return CUDA_ERROR_INVALID_DEVICE;
         start = mapping->range.end;
     }

@@ -268,12 +268,24 @@ Test(sim, old_drivers_lack_young_functions) {
 }
 
 Test(sim, devices_may_lack_virtual_memory) {
-    int has = 1;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemGenericAllocationHandle handle;
     CUdeviceptr at;
+    int has = 1;
     start("vmm=0");
     OK(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
     cr_expect_eq(has, 0);
     IS(cuMemAddressReserve(&at, 2 << 20, 0, 0, 0), CUDA_ERROR_NOT_SUPPORTED);
+    vp_sim_reset();
+    start("devices=2,vmm=1:0");
+    OK(cuDeviceGetAttribute(&has, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1));
+    cr_expect_eq(has, 0);
+    prop.location.id = 1;
+    IS(cuMemCreate(&handle, 2 << 20, &prop, 0), CUDA_ERROR_NOT_SUPPORTED);
+    prop.location.id = 0;
+    OK(cuMemCreate(&handle, 2 << 20, &prop, 0));
+    OK(cuMemRelease(handle));
 }
 
 Test(sim, a_forked_child_has_no_driver, .init = late) {
