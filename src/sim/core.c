@@ -77,6 +77,13 @@ bool sim_device_ok(CUdevice device) {
     return device >= 0 && device < sim.device_count;
 }
 
+int sim_device_at(int physical) {
+    int device = 0;
+    while (device < sim.device_count && sim.devices[device].physical != physical)
+        device++;
+    return device;
+}
+
 bool sim_has_vmm(int device) {
     return sim.options.vmm >> sim.devices[device].physical & 1;
 }

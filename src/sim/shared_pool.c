@@ -31,7 +31,7 @@ static struct sim_pool *pool_of(CUmemoryPool handle) {
 }
 
 static bool make_file(struct sim_pool *pool) {
-    struct label label = {.device = pool->device};
+    struct label label = {.device = sim.devices[pool->device].physical};
     memcpy(label.magic, label_magic, sizeof(label_magic));
     int memfd = pool->memfd ? 0 : memfd_create("vpool-sim-pool", MFD_CLOEXEC);
     if (memfd > 0 && pwrite(memfd, &label, sizeof(label), 0) == sizeof(label)) {
@@ -84,6 +84,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolImportFromShareableHandle,
         pread(fd, &label, sizeof(label), 0) != sizeof(label) ||
         memcmp(label.magic, label_magic, sizeof(label_magic)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    label.device = sim_device_at(label.device);
     if (!sim_device_ok(label.device))
         return CUDA_ERROR_INVALID_DEVICE;
     int memfd = fcntl(fd, F_DUPFD_CLOEXEC, 3);

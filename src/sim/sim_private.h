@@ -210,6 +210,7 @@ uint64_t sim_now_ns(void);
 uint64_t sim_real_ns(void);
 bool sim_device_ok(CUdevice device);
 size_t sim_capacity(int device);
+int sim_device_at(int physical); /* none, if that is not shown */
 bool sim_has_vmm(int device);
 /* Can work of one device access memory of another, if it is let? */
 bool sim_device_reaches(int device, int owner);

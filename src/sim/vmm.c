@@ -448,6 +448,7 @@ static bool copy_file(int to, int from, off_t offset, size_t size) {
 /* Gives the handle a file of its own, which all its mappings show from now on. */
 static bool move_out(struct sim_vmm_handle *handle) {
     struct label label = {.size = handle->size, .prop = handle->prop};
+    label.prop.location.id = sim.devices[handle->device].physical;
     struct sim_mapping *mapping;
     memcpy(label.magic, label_magic, sizeof(label_magic));
     int memfd = memfd_create("vpool-sim-handle", MFD_CLOEXEC);
@@ -507,6 +508,7 @@ SIM_API(SIM_VMM, 10020, cuMemImportFromShareableHandle,
         pread(fd, &label, sizeof(label), by.file.st_size - (off_t)sizeof(label)) != (ssize_t)sizeof(label) ||
         memcmp(label.magic, label_magic, sizeof(label_magic)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    label.prop.location.id = sim_device_at(label.prop.location.id);
     if (!sim_device_ok(label.prop.location.id))
         return CUDA_ERROR_INVALID_DEVICE;
     sim_handle_each(SIM_HANDLE, match_file, &by)
