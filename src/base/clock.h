@@ -9,25 +9,26 @@
  * before it, as libfaketime's, may stand still, and what is bounded by time would last for ever. */
 extern int (*vp_clock_ask)(clockid_t, struct timespec *);
 
+/* In nanoseconds. */
+static inline uint64_t vp_clock_by(clockid_t clock) {
+    struct timespec t;
+    vp_clock_ask(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* Monotonic time in nanoseconds; about 25 ns a call. */
 static inline uint64_t vp_clock_ns(void) {
-    struct timespec t;
-    vp_clock_ask(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return vp_clock_by(CLOCK_MONOTONIC);
 }
 
 /* The same to some milliseconds, as of the system's last tick: it costs no look at a counter. */
 static inline uint64_t vp_clock_coarse_ns(void) {
-    struct timespec t;
-    vp_clock_ask(CLOCK_MONOTONIC_COARSE, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return vp_clock_by(CLOCK_MONOTONIC_COARSE);
 }
 
 /* Seconds since 1970, as files have them. */
 static inline time_t vp_clock_date(void) {
-    struct timespec t;
-    vp_clock_ask(CLOCK_REALTIME, &t);
-    return t.tv_sec;
+    return (time_t)(vp_clock_by(CLOCK_REALTIME) / 1000000000u);
 }
 
 /* The time by which waits of the host are bounded: the same, unless somebody models it (vpool replay --lag). For those

@@ -35,8 +35,7 @@ static const struct option table[] = {VP_OPTIONS(ROW)};
 
 /* ---- reading values ---- */
 
-/* Reads digits and, for sizes, a fraction (of a byte: none) and a suffix; *text is left behind them. */
-static bool read_number(const char **text, bool with_suffix, uint64_t *value) {
+bool vp_options_number(const char **text, bool with_suffix, uint64_t *value) {
     static const char suffixes[] = "KMGT";
     const char *at = *text;
     uint64_t number = 0;
@@ -71,19 +70,15 @@ static bool read_number(const char **text, bool with_suffix, uint64_t *value) {
     return true;
 }
 
-bool vp_options_size(const char **text, uint64_t *size) {
-    return read_number(text, true, size);
-}
-
 static bool parse_number(const struct option *option, const char *text, uint64_t *value) {
     bool is_size = option->kind == OPTION_SIZE;
     uint64_t low, high, number;
     const char *allowed = option->allowed;
-    if (!read_number(&allowed, is_size, &low))
+    if (!vp_options_number(&allowed, is_size, &low))
         return false;
     allowed += strlen("..");
-    if (!read_number(&allowed, is_size, &high) || !read_number(&text, is_size, &number) || *text || number < low ||
-        number > high)
+    if (!vp_options_number(&allowed, is_size, &high) || !vp_options_number(&text, is_size, &number) || *text ||
+        number < low || number > high)
         return false;
     *value = number;
     return true;
@@ -95,7 +90,7 @@ static bool parse_share(const struct option *option, const char *text, uint64_t 
     const char *end = text;
     uint64_t percent = 0;
     if (strcmp(text, "0") != 0) {
-        if (!read_number(&end, false, &percent) || strcmp(end, "%") != 0)
+        if (!vp_options_number(&end, false, &percent) || strcmp(end, "%") != 0)
             return parse_number(&size, text, value);
         if (percent < 1 || percent > 100 || end - text > 3)
             return false;
@@ -135,11 +130,6 @@ static bool parse_word(const char *allowed, const char *text, int *value) {
     return false;
 }
 
-static bool parse_choice(const char *allowed, const char *text, int *value) {
-    bool on;
-    return parse_word(allowed, text, value) || (parse_bool(text, &on) && parse_word(allowed, on ? "1" : "0", value));
-}
-
 static bool parse_value(const struct option *option, const char *text, struct vp_options *options) {
     void *field = (char *)options + option->offset;
     bool on;
@@ -148,7 +138,9 @@ static bool parse_value(const struct option *option, const char *text, struct vp
     case OPTION_INT:
     case OPTION_SIZE: return parse_number(option, text, field);
     case OPTION_SHARE: return parse_share(option, text, field);
-    case OPTION_ENUM: return parse_choice(option->allowed, text, field);
+    case OPTION_ENUM:
+        return parse_word(option->allowed, text, field) ||
+               (parse_bool(text, &on) && parse_word(option->allowed, on ? "1" : "0", field));
     case OPTION_STRING:
         if (strlen(text) >= VP_OPTION_TEXT)
             return false;

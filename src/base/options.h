@@ -175,8 +175,9 @@ void vp_options_find_unknown(char *const *environment, vp_options_line_fn *repor
 /* How many letters must be inserted, removed or changed to make one name of the other; `b` has at most 64. */
 size_t vp_options_distance(const char *a, size_t length, const char *b);
 
-/* Reads a size as a SIZE option has it, of which *text is left behind the end. */
-bool vp_options_size(const char **text, uint64_t *size);
+/* Reads digits and, for sizes, a fraction (of a byte: none) and a suffix, as SIZE options have it; *text is left behind
+ * them. */
+bool vp_options_number(const char **text, bool with_suffix, uint64_t *value);
 
 /* The values in force, line by line. */
 void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);

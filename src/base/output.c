@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/output.h"
 
+#include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/os_memory.h"
 #include "base/process.h"
@@ -47,9 +48,8 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
 
 /* ---- opening ---- */
 
-/* The number of the descriptor that a path names, -1: none. Opened anew it would begin at its file's start,
- * and a socket not open at all. */
-static int own_descriptor(const char *path) {
+/* Opened anew it would begin at its file's start, and a socket not open at all. */
+int vp_output_own(const char *path) {
     static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
     if (!strcmp(path, "/dev/stdout"))
         return STDOUT_FILENO;
@@ -108,12 +108,8 @@ static int follow(const char *path, int flags) {
     return -ELOOP;
 }
 
-bool vp_output_is_own(const char *path) {
-    return own_descriptor(path) >= 0;
-}
-
 int vp_output_open(const char *path, int flags) {
-    int fd = own_descriptor(path);
+    int fd = vp_output_own(path);
     if (fd >= 0)
         return (fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) < 0 ? -errno : fd;
     if ((flags & O_ACCMODE) == O_RDONLY)
@@ -134,11 +130,8 @@ int vp_output_open(const char *path, int flags) {
 
 int vp_output_beside(const char *path, const char *ending, unsigned mode, char *name, size_t room) {
     for (unsigned tries = 0;; tries++) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
-        const unsigned long long own = (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec;
-        if (snprintf(name, room, "%s.%d-%08x%s", path, (int)getpid(), (unsigned)(own >> 4) + tries, ending) >=
-            (int)room)
+        const unsigned own = (unsigned)(vp_clock_by(CLOCK_REALTIME) >> 4) + tries;
+        if (snprintf(name, room, "%s.%d-%08x%s", path, (int)getpid(), own, ending) >= (int)room)
             return -ENAMETOOLONG;
         int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (fd >= 0) {

@@ -30,8 +30,8 @@ int vp_output_open(const char *path, int flags);
  * `mode` as for open(2). The descriptor, or a negative errno. */
 int vp_output_beside(const char *path, const char *ending, unsigned mode, char *name, size_t room);
 
-/* Does the path name one of the program's own descriptors, as /dev/stderr does? */
-bool vp_output_is_own(const char *path);
+/* The number of the program's own descriptor that the path names, as /dev/stderr does; -1: none. */
+int vp_output_own(const char *path);
 
 /* May a file have so many bytes? Making one longer than its limit raises SIGXFSZ, which ends the program. */
 bool vp_output_fits(uint64_t bytes);

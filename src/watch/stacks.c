@@ -20,7 +20,7 @@ static struct {
 
 bool vp_stacks_read(const char *text, size_t *every, bool *native) {
     uint64_t size = 0;
-    if (!vp_options_size(&text, &size) || (*text && strcmp(text, ",native") != 0) || size > SIZE_MAX / 4)
+    if (!vp_options_number(&text, true, &size) || (*text && strcmp(text, ",native") != 0) || size > SIZE_MAX / 4)
         return false;
     *every = size;
     *native = *text;

@@ -72,15 +72,6 @@ static const char *const refusals[] = {
 #undef NAME
 };
 
-/* Why, as far as it was. */
-static void json_refused(struct vp_json *j, CUdevice dev) {
-    vp_json_begin_object(j, "spills_refused_for");
-    for (int i = 0; i < VP_SPILL_REFUSED_COUNT; i++)
-        if (vp_spill_refused[dev][i])
-            vp_json_u64(j, refusals[i], vp_spill_refused[dev][i]);
-    vp_json_end_object(j);
-}
-
 static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool) {
     const struct vp_memory_stats *s = &pool->mem.stats;
     const struct vp_timeline_stats timelines = vp_state.timelines.stats[pool->mem.device];
@@ -98,7 +89,11 @@ static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool)
                     {"given_back_bytes", s->given_back}, {"regrets", s->regrets},
                     {"asleep_bytes", pool->mem.asleep_bytes}, {"lent_bytes", s->lent_bytes},
                     {"loans_asked", s->loans_asked}, {"loans_refused", s->loans_refused});
-    json_refused(j, pool->mem.device);
+    vp_json_begin_object(j, "spills_refused_for");
+    for (int i = 0; i < VP_SPILL_REFUSED_COUNT; i++)
+        if (vp_spill_refused[pool->mem.device][i])
+            vp_json_u64(j, refusals[i], vp_spill_refused[pool->mem.device][i]);
+    vp_json_end_object(j);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     const struct vp_plan_figures plan = vp_plans_figures(pool);
     vp_plans_json(j, &plan);
@@ -231,15 +226,11 @@ static VP_LOCKED void print_summary(void) {
 /* In nanoseconds since 1970. */
 static int64_t began(void) {
     struct vp_process self = {0};
-    struct timespec boot, now;
-    long ticks = sysconf(_SC_CLK_TCK);
-    vp_clock_ask(CLOCK_BOOTTIME, &boot);
-    vp_clock_ask(CLOCK_REALTIME, &now);
+    const long ticks = sysconf(_SC_CLK_TCK);
     if (!vp_process_read(0, &self) || ticks <= 0)
         return INT64_MAX;
-    int64_t age = (int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec -
-                  (int64_t)(self.start * (1000000000ull / (uint64_t)ticks));
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - age;
+    const uint64_t age = vp_clock_by(CLOCK_BOOTTIME) - self.start * (1000000000ull / (uint64_t)ticks);
+    return (int64_t)(vp_clock_by(CLOCK_REALTIME) - age);
 }
 
 /* Whoever comes first has the file; it is locked while it is looked at and written. Has a process written it that ended
@@ -303,7 +294,7 @@ static VP_LOCKED void write_file(const char *pattern) {
     /* What is no file, or the program's own, is written to as it is. */
     struct stat st;
     int fd = vp_output_open(name, 0);
-    bool plain = fd >= 0 && !vp_output_is_own(name) && !fstat(fd, &st) && S_ISREG(st.st_mode);
+    bool plain = fd >= 0 && vp_output_own(name) < 0 && !fstat(fd, &st) && S_ISREG(st.st_mode);
     if (plain && is_taken(fd) && add_process_id(own, sizeof own, name)) {
         close(fd);
         path = own;

@@ -475,7 +475,7 @@ int vp_engine_replay(struct vp_engine *d, const struct vp_replay_options *o, con
 
 bool vp_engine_size(const char *text, uint64_t *out) {
     uint64_t size;
-    if (!vp_options_size(&text, &size) || *text || !size || size > UINT64_C(1) << 60)
+    if (!vp_options_number(&text, true, &size) || *text || !size || size > UINT64_C(1) << 60)
         return false;
     *out = size;
     return true;

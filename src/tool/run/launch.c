@@ -168,8 +168,8 @@ void vp_launch_simulate(const char *folder, const char *capacity) {
 bool vp_launch_is_size(const char *text) {
     size_t digits = strspn(text, "0123456789");
     uint64_t bytes;
-    return (!text[digits] || (strchr("KMGT", text[digits]) && !text[digits + 1])) && vp_options_size(&text, &bytes) &&
-           bytes >= VP_LAUNCH_LEAST && bytes <= VP_LAUNCH_MOST;
+    return (!text[digits] || (strchr("KMGT", text[digits]) && !text[digits + 1])) &&
+           vp_options_number(&text, true, &bytes) && bytes >= VP_LAUNCH_LEAST && bytes <= VP_LAUNCH_MOST;
 }
 
 /* ---- programs that the library cannot reach ---- */
