@@ -167,16 +167,6 @@ static void append_packed(struct vp_journal *j, const char *line, size_t n) {
     w->crc = crc.b;
 }
 
-/* ---- plain ---- */
-
-static void append_plain(struct vp_journal *j, const char *line, size_t n) {
-    uint8_t *at = j->window + j->end;
-    memcpy(at + 1, line + 1, n - 1);
-    atomic_signal_fence(memory_order_seq_cst);
-    *(volatile uint8_t *)at = (uint8_t)*line;
-    j->end += n;
-}
-
 /* ---- both ---- */
 
 /* To make a file shorter that another process has mapped would end that process. The lock is of the open file, which
@@ -289,7 +279,11 @@ int vp_journal_open(struct vp_journal *j, const char *path) {
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n) {
     const size_t step = j->packed ? PACKED_STEP : PLAIN_STEP;
     if (!j->packed) {
-        append_plain(j, line, n);
+        uint8_t *at = j->window + j->end;
+        memcpy(at + 1, line + 1, n - 1);
+        atomic_signal_fence(memory_order_seq_cst);
+        *(volatile uint8_t *)at = (uint8_t)*line;
+        j->end += n;
     } else {
         append_packed(j, line, n);
         if (j->end - j->first < SINGLES)

@@ -113,16 +113,6 @@ static VP_LOCKED void add_space(struct vp_snapshot *snap, const struct vp_pool *
     }
 }
 
-/* Chunks that are mapped nowhere, or where nobody looks: they are nobody's, behind all others. */
-static void add_spares(struct vp_snapshot *snap, const struct vp_pool *pool) {
-    const struct vp_chunk *spare;
-    vp_list_each(spare, &pool->mem.spares, link) {
-        struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
-        *chunk = (struct vp_snap_chunk){.size = spare->size};
-        snap->spares++;
-    }
-}
-
 /* The space that begins next behind `addr`. */
 static const struct vp_space *space_behind(const struct vp_pool *pool, CUdeviceptr addr) {
     const struct vp_space *s, *next = NULL;
@@ -133,6 +123,7 @@ static const struct vp_space *space_behind(const struct vp_pool *pool, CUdevicep
 }
 
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
+    const struct vp_chunk *spare;
     *out = (struct vp_snapshot){.device = pool->mem.device, .granularity = pool->mem.granularity};
     out->stats = vp_pool_stats(pool);
     out->timelines = pool->mem.timelines->stats[pool->mem.device];
@@ -146,7 +137,12 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     }
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         add_space(out, pool, s);
-    add_spares(out, pool);
+    /* Chunks that are mapped nowhere, or where nobody looks: they are nobody's, behind all others. */
+    vp_list_each(spare, &pool->mem.spares, link) {
+        struct vp_snap_chunk *chunk = add(&out->chunks, sizeof *chunk);
+        *chunk = (struct vp_snap_chunk){.size = spare->size};
+        out->spares++;
+    }
     if (!out->spaces.failed && !out->regions.failed && !out->chunks.failed && !out->waits.failed)
         return 0;
     vp_snapshot_finish(out);
@@ -165,14 +161,6 @@ static bool waits(const struct vp_snapshot *snap, const struct vp_snap_region *r
 
 static struct vp_snap_sizes *sizes_of(struct vp_digest *d, size_t size) {
     return &d->sizes[63 - __builtin_clzll(size)];
-}
-
-static void count_live(struct vp_digest *d, const struct vp_snap_region *r) {
-    struct vp_snap_sizes *sizes = sizes_of(d, r->asked);
-    sizes->live++;
-    sizes->live_bytes += r->asked;
-    d->live_blocks++;
-    d->internal += r->size - r->asked;
 }
 
 static void count_free(struct vp_digest *d, size_t size) {
@@ -196,8 +184,13 @@ static void count_regions(const struct vp_snapshot *snap, uint64_t stream, struc
             count_free(d, run);
             run = ready = 0;
         }
-        if (r->state == VP_LIVE)
-            count_live(d, r);
+        if (r->state == VP_LIVE) {
+            struct vp_snap_sizes *sizes = sizes_of(d, r->asked);
+            sizes->live++;
+            sizes->live_bytes += r->asked;
+            d->live_blocks++;
+            d->internal += r->size - r->asked;
+        }
         if (r->state == VP_BACKED)
             d->cached += r->size;
         if (r->state != VP_FREE)

@@ -24,17 +24,13 @@ static struct {
     uint64_t first, at; /* by vp_clock_ns(): the first block, the last peak */
 } peak VP_GUARDED_BY(vp_stack_peak_guard);
 
-static VP_REQUIRES(vp_stack_peak_guard) bool have_stacks(void) {
+void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
+    vp_lock_take(&vp_stack_peak_guard);
     if (!peak.stacks) {
         peak.stacks = vp_os_take_sparse(VP_STACKS_MOST * sizeof(struct held));
         peak.first = vp_clock_ns();
     }
-    return peak.stacks;
-}
-
-void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
-    vp_lock_take(&vp_stack_peak_guard);
-    if (have_stacks()) {
+    if (peak.stacks) {
         struct held *h = &peak.stacks[stack];
         if (h->since != peak.peaks)
             *h = (struct held){.bytes = h->bytes, .before = h->bytes, .since = peak.peaks};
