@@ -45,8 +45,7 @@ enum { PAGES = 64, FILES = 65536, NAMED = 128 };
 /* Who has made no call for so long gives at once: such memory is as good as free, and other processes' is not. */
 static const uint64_t STILL_NS = 1000000000;
 
-/* Of the time of who asks what is free, this part at most goes into looks at the others, who are asked no more often.
- */
+/* Of the time of who asks what is free, this part at most goes into looks at the others, asked no more often. */
 enum { LOOK_SHARE = 50, LOOK_NS = 10000000 };
 
 /* Idle memory that is worth asking for. */

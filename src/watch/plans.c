@@ -175,8 +175,7 @@ static void look_at_all(struct sweep *s) {
         }
 }
 
-/* Deletes the oldest plans, and what killed processes left behind, until that file's folder has no more than it should.
- */
+/* Deletes the oldest plans, and what killed processes left, until that file's folder has no more than it should. */
 static void tidy(const char *path) {
     static char folder[PATH_MAX]; /* too large for some stacks */
     const char *slash = strrchr(path, '/');

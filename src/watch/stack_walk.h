@@ -1,6 +1,4 @@
-/* A stack that is being walked: of Python (stack_python.c) and of native code (stack_native.c), into frames of the
- * table.
- */
+/* A stack that is being walked: of Python (stack_python.c) and of native code (stack_native.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
