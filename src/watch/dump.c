@@ -285,6 +285,7 @@ static void on_signal(int number) {
 
 void vp_dump_hear(atomic_uint_least32_t *shared) {
     if (!shared) {
+        atomic_store(&own_word, atomic_load(&answered));
         atomic_store(&word, &own_word);
         return;
     }
