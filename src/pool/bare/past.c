@@ -12,10 +12,21 @@ enum { ALIKE = 8 };
 /* Uses of one slot that are looked back at: one with more of them since is used all the time. */
 enum { LOOKS = 16 };
 
+struct vp_bare_use {
+    uint32_t time;
+    uint32_t before; /* the slot's use before this one, counted like vp_bare_past.uses; 0: none */
+};
+
 /* When the last few blocks were last in that order. */
 struct vp_bare_recent {
     uint32_t check; /* of the hash what the place in the table does not tell */
     uint32_t time;
+};
+
+struct vp_bare_record {
+    uint64_t blocks[VP_BARE_BLOCKS]; /* what each was, by time */
+    struct vp_bare_use log[VP_BARE_USES];
+    struct vp_bare_recent recent[VP_BARE_BLOCKS]; /* by a hash of the last few blocks */
 };
 
 static const uint64_t FACTOR = UINT64_C(0x9e3779b97f4a7c15);
@@ -27,37 +38,23 @@ static uint64_t to_the_power(uint64_t factor, unsigned n) {
     return product;
 }
 
-static size_t bytes_of(size_t *uses, size_t *recent) {
-    *uses = VP_BARE_BLOCKS * sizeof(uint64_t);
-    *recent = *uses + VP_BARE_USES * sizeof(struct vp_bare_use);
-    return *recent + VP_BARE_BLOCKS * sizeof(struct vp_bare_recent);
-}
-
 int vp_bare_past_init(struct vp_bare_past *past) {
-    size_t uses, recent, bytes = bytes_of(&uses, &recent);
-    char *all = vp_os_take_sparse(bytes);
-    if (!all)
-        return -ENOMEM;
-    *past = (struct vp_bare_past){.blocks = (uint64_t *)(void *)all,
-                                  .log = (struct vp_bare_use *)(void *)(all + uses),
-                                  .recent = (struct vp_bare_recent *)(void *)(all + recent)};
-    return 0;
+    *past = (struct vp_bare_past){.record = vp_os_take_sparse(sizeof *past->record)};
+    return past->record ? 0 : -ENOMEM;
 }
 
 void vp_bare_past_finish(struct vp_bare_past *past) {
-    size_t uses, recent;
-    if (past->blocks)
-        vp_os_give(past->blocks, bytes_of(&uses, &recent));
+    if (past->record)
+        vp_os_give(past->record, sizeof *past->record);
     *past = (struct vp_bare_past){0};
 }
 
 size_t vp_bare_past_bytes(const struct vp_bare_past *past) {
-    size_t uses, recent;
-    return past->blocks ? bytes_of(&uses, &recent) : 0;
+    return past->record ? sizeof *past->record : 0;
 }
 
 static uint64_t *block_at(const struct vp_bare_past *past, uint32_t time) {
-    return &past->blocks[time % VP_BARE_BLOCKS];
+    return &past->record->blocks[time % VP_BARE_BLOCKS];
 }
 
 void vp_bare_past_block(struct vp_bare_past *past, uint64_t addr, uint64_t size) {
@@ -70,7 +67,7 @@ void vp_bare_past_block(struct vp_bare_past *past, uint64_t addr, uint64_t size)
     atomic_store_explicit(&past->now, ++now, memory_order_relaxed);
     past->hash = past->hash * FACTOR + block - left * to_the_power(FACTOR, ALIKE);
     const uint64_t mixed = past->hash ^ past->hash >> 32;
-    struct vp_bare_recent *recent = &past->recent[mixed % VP_BARE_BLOCKS];
+    struct vp_bare_recent *recent = &past->record->recent[mixed % VP_BARE_BLOCKS];
     const uint32_t check = (uint32_t)(mixed >> 32);
     if (!past->match && recent->time && recent->check == check && now - recent->time < VP_BARE_BLOCKS)
         past->match = recent->time;
@@ -78,17 +75,17 @@ void vp_bare_past_block(struct vp_bare_past *past, uint64_t addr, uint64_t size)
 }
 
 void vp_bare_past_slot(struct vp_bare_past *past, uint32_t *last) {
-    const struct vp_bare_use *use = &past->log[*last % VP_BARE_USES];
+    const struct vp_bare_use *use = &past->record->log[*last % VP_BARE_USES];
     if (*last && past->uses - *last < VP_BARE_USES && use->time == vp_bare_past_now(past))
         return;
     past->uses++;
-    past->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){vp_bare_past_now(past), *last};
+    past->record->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){vp_bare_past_now(past), *last};
     *last = past->uses;
 }
 
 /* The use that `last` counts; NULL: it is not remembered. */
 static const struct vp_bare_use *use_of(const struct vp_bare_past *past, uint32_t last) {
-    return last && past->uses - last < VP_BARE_USES ? &past->log[last % VP_BARE_USES] : NULL;
+    return last && past->uses - last < VP_BARE_USES ? &past->record->log[last % VP_BARE_USES] : NULL;
 }
 
 uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last, uint32_t other) {
@@ -145,7 +142,7 @@ void vp_bare_past_unite(struct vp_bare_past *past, uint32_t *last, uint32_t othe
     }
     while (n) {
         past->uses++;
-        past->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){times[--n], base};
+        past->record->log[past->uses % VP_BARE_USES] = (struct vp_bare_use){times[--n], base};
         *last = base = past->uses;
     }
 }

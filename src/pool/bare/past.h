@@ -15,21 +15,14 @@
  * each of which lies in some ten slots. */
 enum { VP_BARE_BLOCKS = 1 << 16, VP_BARE_USES = 1 << 18 };
 
-struct vp_bare_use {
-    uint32_t time;
-    uint32_t before; /* the slot's use before this one, counted like vp_bare_past.uses; 0: none */
-};
-
-struct vp_bare_recent;
+struct vp_bare_record;
 
 struct vp_bare_past {
-    uint64_t *blocks;              /* what each was, by time */
-    struct vp_bare_recent *recent; /* when the last few were last in that order, by a hash of them */
-    struct vp_bare_use *log;
-    _Atomic uint32_t now; /* blocks so far */
-    uint32_t uses;        /* so far; that of number n lies at n modulo VP_BARE_USES */
-    uint32_t match;       /* now is as it was at that time; 0: not as far as is known */
-    uint64_t hash;        /* of the last few */
+    struct vp_bare_record *record; /* anonymous memory; owned */
+    _Atomic uint32_t now;          /* blocks so far */
+    uint32_t uses;                 /* so far; that of number n lies at n modulo VP_BARE_USES */
+    uint32_t match;                /* now is as it was at that time; 0: not as far as is known */
+    uint64_t hash;                 /* of the last few */
 };
 
 static inline uint32_t vp_bare_past_now(const struct vp_bare_past *past) {

@@ -10,18 +10,14 @@
 #include <errno.h>
 
 struct vp_learn *vp_learn_create(void) {
-    const size_t bytes = sizeof(struct vp_learn) + VP_LEARNT_REQUESTS * sizeof(struct vp_learn_item);
-    struct vp_learn *learn = vp_os_take(bytes);
-    if (learn)
-        learn->items = (struct vp_learn_item *)(learn + 1);
-    return learn;
+    return vp_os_take(sizeof(struct vp_learn));
 }
 
 void vp_learn_destroy(struct vp_learn *learn) {
     if (!learn)
         return;
     vp_table_finish(&learn->open);
-    vp_os_give(learn, sizeof(struct vp_learn) + VP_LEARNT_REQUESTS * sizeof(struct vp_learn_item));
+    vp_os_give(learn, sizeof *learn);
 }
 
 void vp_learn_freed(struct vp_learn *learn, CUdeviceptr addr) {
@@ -74,6 +70,13 @@ struct summing {
 };
 
 enum { HASH = 2 * VP_LEARNT_SLOTS };
+
+struct summed {
+    struct vp_learnt_slot slots[VP_LEARNT_SLOTS];
+    struct vp_learnt_run runs[VP_LEARNT_RUNS];
+    uint32_t requests[VP_LEARNT_REQUESTS], hash[HASH];
+    struct cell cells[];
+};
 
 /* Handles where blocks come and go are as large as the pool's own, or a small share of all, so that there are not too
  * many: the next run may draw other sizes, and a block that ends within a handle pins the rest of it. Where no block is
@@ -281,17 +284,14 @@ int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_devic
     if (end > pool->mem.stats.peak_held_bytes)
         learn->count = 0, end = 0;
     s.cell_count = (end + s.g - 1) / s.g;
-    const size_t requests = VP_LEARNT_REQUESTS * sizeof *out->requests, slots = VP_LEARNT_SLOTS * sizeof *out->slots,
-                 runs = VP_LEARNT_RUNS * sizeof *out->runs, cells = s.cell_count * sizeof *s.cells;
-    *bytes = slots + runs + requests + HASH * sizeof *s.hash + cells;
-    char *all = vp_os_take_sparse(*bytes);
+    *bytes = sizeof(struct summed) + s.cell_count * sizeof *s.cells;
+    struct summed *all = vp_os_take_sparse(*bytes);
     if (!all)
         return -ENOMEM;
     *mem = all;
-    *out = (struct vp_learnt_device){.slots = (void *)all, .runs = (void *)(all + slots)};
-    out->requests = (void *)(all + slots + runs);
-    s.hash = (void *)(all + slots + runs + requests);
-    s.cells = (void *)(all + slots + runs + requests + HASH * sizeof *s.hash);
+    *out = (struct vp_learnt_device){.slots = all->slots, .runs = all->runs, .requests = all->requests};
+    s.hash = all->hash;
+    s.cells = all->cells;
     sum(&s);
     return 0;
 }

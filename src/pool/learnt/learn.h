@@ -26,12 +26,12 @@ struct vp_learn_item {
 };
 
 struct vp_learn {
-    struct vp_learn_item *items; /* anonymous memory, room for VP_LEARNT_REQUESTS */
     uint32_t count;
     uint64_t total; /* with those that are not remembered */
     struct vp_table open;
     bool lost; /* memory for it ran out: nothing is to be written */
     bool gaps; /* a plan was left, and since then streams' caches have served what is not known here */
+    struct vp_learn_item items[VP_LEARNT_REQUESTS];
 };
 
 /* Begins to learn; NULL: no memory. */
