@@ -32,12 +32,6 @@ static inline bool vp_giving_freed(struct vp_pool *pool, size_t bytes, bool empt
 }
 /* As vp_pool_trim(), because somebody asked for it: what it has to leave to work that is not over is remembered. */
 size_t vp_giving_trim(struct vp_pool *pool, size_t keep);
-/* So much of what is idle was made for nothing: it goes back at the next synchronise. */
-static inline void vp_giving_leave(struct vp_pool *pool, size_t bytes) {
-    pool->giving.loose = vp_greater(pool->giving.loose, bytes);
-    pool->giving.left = vp_greater(pool->giving.left, bytes);
-    pool->giving.until = 0;
-}
 /* Is anything to go back at the next synchronise? */
 static inline bool vp_giving_is_due(const struct vp_pool *pool) {
     return pool->giving.due || pool->giving.left || pool->bound.excess;

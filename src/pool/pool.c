@@ -28,7 +28,7 @@ static size_t step_of(size_t addresses) {
 }
 
 static int reserve_first(struct vp_pool *pool) {
-    bool one_zone = pool->traits.one_zone;
+    const bool one_zone = pool->traits.one_zone;
     size_t unit = pool->mem.granularity * (one_zone ? 1 : SMALL_SHARE);
     size_t first = pool->mem.va ? pool->mem.va : pool->mem.va_step ? pool->mem.va_step : VA_FIRST;
     size_t size = vp_round_up(first, unit);
@@ -41,18 +41,12 @@ static int reserve_first(struct vp_pool *pool) {
         if (size / 2 < VA_LEAST)
             return err;
     }
-    if (one_zone) {
-        err = vp_space_carve(&pool->mem, VP_ZONE_LARGE, base, size, size);
-        if (err)
-            pool->mem.drv->cuMemAddressFree(base, size);
-        return err;
-    }
-    size_t small = size / SMALL_SHARE;
-    err = vp_space_carve(&pool->mem, VP_ZONE_SMALL, base, small, size);
+    const size_t first_zone = one_zone ? size : size / SMALL_SHARE;
+    err = vp_space_carve(&pool->mem, one_zone ? VP_ZONE_LARGE : VP_ZONE_SMALL, base, first_zone, size);
     if (err)
         pool->mem.drv->cuMemAddressFree(base, size);
-    else
-        err = vp_space_carve(&pool->mem, VP_ZONE_LARGE, base + small, size - small, 0);
+    else if (!one_zone)
+        err = vp_space_carve(&pool->mem, VP_ZONE_LARGE, base + first_zone, size - first_zone, 0);
     return err;
 }
 

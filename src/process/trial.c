@@ -47,13 +47,16 @@ struct vp_mempool *vp_trial_of(const struct vp_pool *pool, const struct vp_regio
 
 void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) {
     const struct vp_trial *trial = &vp_state.trial[pool->mem.device];
-    const size_t held = pool->mem.stats.held_bytes;
+    struct vp_giving *giving = &pool->giving;
+    const size_t held = pool->mem.stats.held_bytes, more = held > trial->held ? held - trial->held : 0;
     vp_parking_flush(pool, VP_FLUSH_ALL);
-    if (held > trial->held)
-        vp_giving_leave(pool, held - trial->held);
+    /* What was made for nothing goes back at the next synchronise. */
+    giving->loose = vp_greater(giving->loose, more);
+    giving->left = vp_greater(giving->left, more);
+    giving->until = more ? 0 : giving->until;
     pool->mem.stats.peak_live_bytes = vp_greater(trial->peak_live, pool->mem.stats.live_bytes);
-    pool->giving.top_live = trial->top_live;
-    pool->giving.top_held = trial->top_held;
+    giving->top_live = trial->top_live;
+    giving->top_held = trial->top_held;
     mp->had = vp_greater(trial->had, mp->used);
     mp->used_high = vp_greater(trial->used_high, mp->used);
     mp->reserved_high = vp_greater(trial->reserved_high, vp_mempool_reserved(mp));
