@@ -103,25 +103,18 @@ static inline void vp_note_work(const CUstream *stream) {
         return res;                                                                                                    \
     }
 #define VP_MAKE_FREED(symbol, like, call, serves, queued, ...)                                                         \
+    VP_MAKE_ASKED(symbol, ours || vp_api_ready(), serves, (ours ? vp_api_passed(call) : (void)0, queued), __VA_ARGS__)
+
+/* Where `serves`, which is asked if it `may`, answers VP_NOT_OURS, CUDA is; and then that is `noted`. */
+#define VP_MAKE_SERVED(symbol, like, serves, ...) VP_MAKE_ASKED(symbol, ours, serves, (void)0, __VA_ARGS__)
+#define VP_MAKE_ASKED(symbol, may, serves, noted, ...)                                                                 \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
-        CUresult res = ours || vp_api_ready() ? serves : VP_NOT_OURS;                                                  \
+        CUresult res = (may) ? serves : VP_NOT_OURS;                                                                   \
         if (res == VP_NOT_OURS) {                                                                                      \
             res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
-            if (ours)                                                                                                  \
-                vp_api_passed(call);                                                                                   \
-            queued;                                                                                                    \
+            noted;                                                                                                     \
         }                                                                                                              \
-        vp_door_leave();                                                                                               \
-        return res;                                                                                                    \
-    }
-
-/* Where `serves` answers VP_NOT_OURS, CUDA is asked. */
-#define VP_MAKE_SERVED(symbol, like, serves, ...)                                                                      \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        CUresult res = vp_door_enter() ? serves : VP_NOT_OURS;                                                         \
-        if (res == VP_NOT_OURS)                                                                                        \
-            res = VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                              \
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
