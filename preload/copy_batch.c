@@ -23,6 +23,13 @@ static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
     return way != VP_COPY_AS_IT_IS && !vp_copy_is_left(way, stream);
 }
 
+/* Copies that are made one by one, `made`, if they have to go `apart`. */
+#define VP_MAKE_APART(symbol, stream, apart, made, ...)                                                                \
+    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
+        VP_WORKS(stream);                                                                                              \
+        return vp_api_copies_matter() && apart ? made : VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                        \
+    }
+
 /* ---- ranges ---- */
 
 /* All are looked at: each opens what it needs. */
@@ -63,12 +70,8 @@ static CUresult copy_ranges(const CUdeviceptr *dsts, const CUdeviceptr *srcs, co
 }
 
 #define VP_MAKE_BATCH(symbol, like, attributes, kinds, failed, stream, ...)                                            \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        VP_WORKS(stream);                                                                                              \
-        if (vp_api_copies_matter() && takes_batches(stream) && ranges_go_apart(a, b, c, d, stream))                    \
-            return copy_ranges(a, b, c, d, reads_at_once(attributes, kinds), failed, stream);                          \
-        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
-    }
+    VP_MAKE_APART(symbol, stream, takes_batches(stream) && ranges_go_apart(a, b, c, d, stream),                        \
+                  copy_ranges(a, b, c, d, reads_at_once(attributes, kinds), failed, stream), __VA_ARGS__)
 
 /* One copy may be queued on the legacy stream, by whichever name. */
 static CUstream legacy(CUstream stream) {
@@ -76,12 +79,8 @@ static CUstream legacy(CUstream stream) {
 }
 
 #define VP_MAKE_ONE_RANGE(symbol, like, stream, ...)                                                                   \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        VP_WORKS(stream);                                                                                              \
-        if (d && vp_api_copies_matter() && ranges_go_apart(&a, &b, &c, 1, legacy(stream)))                             \
-            return copy_ranges(&a, &b, &c, 1, reads_at_once(d, 1), NULL, legacy(stream));                              \
-        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
-    }
+    VP_MAKE_APART(symbol, stream, d &&ranges_go_apart(&a, &b, &c, 1, legacy(stream)),                                  \
+                  copy_ranges(&a, &b, &c, 1, reads_at_once(d, 1), NULL, legacy(stream)), __VA_ARGS__)
 
 /* ---- slices ---- */
 
@@ -166,19 +165,11 @@ static CUresult copy_slices(const CUDA_MEMCPY3D_BATCH_OP *ops, size_t count, siz
 }
 
 #define VP_MAKE_SLICES(symbol, like, failed, stream, ...)                                                              \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        VP_WORKS(stream);                                                                                              \
-        if (vp_api_copies_matter() && takes_batches(stream) && slices_go_apart(b, a, stream))                          \
-            return copy_slices(b, a, failed, stream);                                                                  \
-        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
-    }
+    VP_MAKE_APART(symbol, stream, takes_batches(stream) && slices_go_apart(b, a, stream),                              \
+                  copy_slices(b, a, failed, stream), __VA_ARGS__)
 
 #define VP_MAKE_ONE_SLICE(symbol, like, stream, ...)                                                                   \
-    CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
-        VP_WORKS(stream);                                                                                              \
-        if (a && !b && vp_api_copies_matter() && slices_go_apart(a, 1, legacy(stream)))                                \
-            return copy_slices(a, 1, NULL, legacy(stream));                                                            \
-        return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
-    }
+    VP_MAKE_APART(symbol, stream, a && !b && slices_go_apart(a, 1, legacy(stream)),                                    \
+                  copy_slices(a, 1, NULL, legacy(stream)), __VA_ARGS__)
 
 VP_DOORS_BATCH(VP_MAKE)
