@@ -179,12 +179,17 @@ void vp_mapping_note(struct vp_memory *mem, struct vp_mapping *m, bool there) {
     vp_mapping_tell(mem, m);
 }
 
-static int set_access(struct vp_memory *mem, CUdeviceptr addr, size_t size, uint64_t devices, CUmemAccess_flags flags) {
-    CUmemAccessDesc desc[64];
+size_t vp_chunk_access(uint64_t devices, CUmemAccess_flags flags, CUmemAccessDesc desc[64]) {
     size_t n = 0;
     for (int dev = 0; dev < 64; dev++)
         if (devices >> dev & 1)
             desc[n++] = (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev}, .flags = flags};
+    return n;
+}
+
+static int set_access(struct vp_memory *mem, CUdeviceptr addr, size_t size, uint64_t devices, CUmemAccess_flags flags) {
+    CUmemAccessDesc desc[64];
+    const size_t n = vp_chunk_access(devices, flags, desc);
     return errno_of(mem, CALL(mem, set_access, mem->drv->cuMemSetAccess(addr, size, desc, n)));
 }
 

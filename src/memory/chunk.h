@@ -22,6 +22,8 @@ size_t vp_chunk_release_spares(struct vp_memory *mem, size_t least);
  * mappings its addresses become free memory. 0, or -ENOMEM with nothing changed. */
 int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, size_t size, CUdeviceptr addr)
     __attribute__((cold));
+/* What opens memory to those devices, one bit each; how many they are. */
+size_t vp_chunk_access(uint64_t devices, CUmemAccess_flags flags, CUmemAccessDesc desc[64]);
 /* Opens what was mapped there to all that the memory is open to. 0, -ENOMEM or -EIO. */
 int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size);
 /* A mapping is found by its addresses, or no longer. */

@@ -110,9 +110,7 @@ struct vp_ahead_batch {
     bool bare, short_of;        /* in bare segments; the device, or the driver, refused some */
     struct vp_context *context; /* to ask what is free, and kept from ending; NULL: not to be asked */
     CUmemAllocationProp prop;
-    CUmemAccessDesc access[64];
-    size_t access_count;
-    uint64_t devices; /* that they are opened to */
+    uint64_t devices; /* that they are opened to, one bit each */
     CUmemGenericAllocationHandle handles[VP_AHEAD_BATCH];
     uint64_t ns, calls;
 };

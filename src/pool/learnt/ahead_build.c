@@ -86,16 +86,9 @@ static bool take_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
     return r && r->state == VP_HOLE && vp_region_end(r) >= end && !vp_stitch_begin(&pool->mem, addr, end, false);
 }
 
-/* Whom the handles are opened to. */
-static void describe(const struct vp_memory *mem, struct vp_ahead_batch *batch) {
-    batch->prop = mem->prop;
-    batch->devices = mem->peers | mem->copiers | UINT64_C(1) << mem->device;
-    batch->access_count = 0;
-    for (int dev = 0; dev < 64; dev++)
-        if (batch->devices >> dev & 1)
-            batch->access[batch->access_count++] = (CUmemAccessDesc){
-                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
-                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+/* Whom the handles are opened to, one bit each. */
+static uint64_t open_to(const struct vp_memory *mem) {
+    return mem->peers | mem->copiers | UINT64_C(1) << mem->device;
 }
 
 /* Handles of the plan that are made as one. Those of a run are wanted by one request first, so that they are in use
@@ -161,7 +154,8 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
         p->built[i]++;
         return false;
     }
-    describe(&p->pool->mem, batch);
+    batch->prop = p->pool->mem.prop;
+    batch->devices = open_to(&p->pool->mem);
     p->under_way = true;
     p->pool->mem.coming_bytes = batch->size * batch->count;
     p->way = addr;
@@ -248,6 +242,8 @@ static CUresult create(const struct vp_driver *drv, struct vp_ahead_batch *batch
 }
 
 void vp_ahead_make(const struct vp_driver *drv, struct vp_ahead_batch *batch) {
+    CUmemAccessDesc access[64];
+    const size_t devices = vp_chunk_access(batch->devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, access);
     const unsigned want = batch->count;
     unsigned made = 0;
     while (made < want && (made || has_room(drv, batch))) {
@@ -260,7 +256,7 @@ void vp_ahead_make(const struct vp_driver *drv, struct vp_ahead_batch *batch) {
         }
         made++;
     }
-    if (made && CALL(batch, drv->cuMemSetAccess(batch->addr, batch->size * made, batch->access, batch->access_count))) {
+    if (made && CALL(batch, drv->cuMemSetAccess(batch->addr, batch->size * made, access, devices))) {
         CALL(batch, drv->cuMemUnmap(batch->addr, batch->size * made));
         while (made)
             CALL(batch, drv->cuMemRelease(batch->handles[--made]));
@@ -281,7 +277,7 @@ static void undo(const struct vp_driver *drv, const struct vp_ahead_batch *batch
 
 /* Those that the memory was opened to meanwhile. */
 static bool agree(struct vp_memory *mem, const struct vp_ahead_batch *batch) {
-    const uint64_t devices = mem->peers | mem->copiers | UINT64_C(1) << mem->device;
+    const uint64_t devices = open_to(mem);
     if (batch->prop.requestedHandleTypes != mem->prop.requestedHandleTypes)
         mem->prop = batch->prop;
     return devices == batch->devices || !batch->count ||
