@@ -35,7 +35,6 @@ static bool before(const struct vp_candidate *a, const struct vp_candidate *b) {
 }
 
 static bool over(const void *a, const void *b, const void *ctx) {
-    (void)ctx;
     return before(a, b);
 }
 
@@ -53,12 +52,12 @@ static size_t part(struct vp_candidate *c, size_t n, size_t most) {
     return m;
 }
 
-/* The smallest of those that are left, and of these the first. */
-static size_t smallest(const struct vp_candidate *c, size_t n, size_t taken) {
-    size_t least = taken;
+/* The smallest of those from `taken` on, and of these the first; or of those that need no wait. `n`: there is none. */
+static size_t smallest(const struct vp_candidate *c, size_t n, size_t taken, bool ready) {
+    size_t least = n;
     for (size_t i = taken; i < n; i++)
-        if (c[i].chunk->size < c[least].chunk->size ||
-            (c[i].chunk->size == c[least].chunk->size && before(&c[i], &c[least])))
+        if ((c[i].ready || !ready) && (least == n || c[i].chunk->size < c[least].chunk->size ||
+                                       (c[i].chunk->size == c[least].chunk->size && before(&c[i], &c[least]))))
             least = i;
     return least;
 }
@@ -80,7 +79,7 @@ static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool exact, 
     for (size_t i = 0; i < taken && i < end / 2; i++)
         vp_sort_swap(&c[i], &c[end - 1 - i], sizeof *c);
     if (sum < want && taken < n && !exact) {
-        vp_sort_swap(&c[taken], &c[smallest(c, n, taken)], sizeof *c);
+        vp_sort_swap(&c[taken], &c[smallest(c, n, taken, false)], sizeof *c);
         sum += c[taken++].chunk->size;
     }
     *bytes = sum;
@@ -88,13 +87,9 @@ static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool exact, 
 }
 
 void vp_harvest_break_one(struct vp_pool *pool, const struct vp_harvest *h) {
-    const struct vp_candidate *c = h->list, *least = NULL;
-    for (size_t i = h->chosen; i < h->count; i++)
-        if (c[i].ready && (!least || c[i].chunk->size < least->chunk->size ||
-                           (c[i].chunk->size == least->chunk->size && before(&c[i], least))))
-            least = &c[i];
-    if (least)
-        vp_chunk_give_back(&pool->mem, least->chunk);
+    const size_t least = smallest(h->list, h->count, h->chosen, true);
+    if (least < h->count)
+        vp_chunk_give_back(&pool->mem, h->list[least].chunk);
 }
 
 void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want) {

@@ -177,7 +177,6 @@ bool vp_bare_better(const struct vp_bare_idle *a, const struct vp_bare_idle *b) 
 }
 
 static bool is_worse(const void *a, const void *b, const void *ctx) {
-    (void)ctx;
     return vp_bare_better(b, a);
 }
 

@@ -222,7 +222,6 @@ static void add_others(struct summing *s) {
 
 static bool later(const void *x, const void *y, const void *ctx) {
     const struct vp_learnt_run *a = x, *b = y;
-    (void)ctx;
     if (a->need != b->need)
         return a->need > b->need;
     return a->zone != b->zone ? a->zone > b->zone : a->offset > b->offset;
