@@ -24,9 +24,19 @@ static void pass_on(int number) {
         kill(program, number);
 }
 
-/* Whoever ends the command has seen enough of the program, and wants to know what was found. */
+/* Whoever ends the command has seen enough of the program, and wants to know what was found. Those that come while the
+ * program is started are passed on once there is one to pass them to. */
+static const int endings[] = {SIGTERM, SIGHUP};
+
+static void hold_endings(sigset_t *before) {
+    sigset_t held;
+    sigemptyset(&held);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        sigaddset(&held, endings[i]);
+    sigprocmask(SIG_BLOCK, &held, before);
+}
+
 static void pass_endings_on(void) {
-    static const int endings[] = {SIGTERM, SIGHUP};
     const struct sigaction pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     struct sigaction before;
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
@@ -37,13 +47,16 @@ static void pass_endings_on(void) {
 pid_t vp_watched_start(char **argv, const char *library, const char *statistics) {
     int failed[2];
     char byte = 0;
+    sigset_t before;
     vp_tool_flush();
+    hold_endings(&before);
     signal(SIGINT, SIG_IGN);
     signal(SIGQUIT, SIG_IGN);
     pid_t pid = pipe2(failed, O_CLOEXEC) < 0 ? -1 : fork();
     if (!pid) {
         signal(SIGINT, SIG_DFL);
         signal(SIGQUIT, SIG_DFL);
+        sigprocmask(SIG_SETMASK, &before, NULL);
         vp_launch_preload(library);
         setenv("VPOOL_STATS", statistics, 1);
         int status = vp_launch_exec("doctor", argv);
@@ -52,14 +65,20 @@ pid_t vp_watched_start(char **argv, const char *library, const char *statistics)
     }
     if (pid < 0) {
         fprintf(stderr, "vpool doctor: %s: %s\n", *argv, strerror(errno));
+        sigprocmask(SIG_SETMASK, &before, NULL);
         return -1;
     }
+    program = pid;
+    pass_endings_on();
+    sigprocmask(SIG_SETMASK, &before, NULL);
     /* Closed by the program's start, or written to. */
     close(failed[1]);
     const bool never = read(failed[0], &byte, 1) == 1;
     close(failed[0]);
-    if (never)
+    if (never) {
+        program = 0;
         waitpid(pid, NULL, 0);
+    }
     return never ? -1 : pid;
 }
 
@@ -86,8 +105,6 @@ int vp_watched_end(pid_t pid, enum vp_seen *seen) {
     int status = 0, looks = 0;
     long pause = 1000000;
     *seen = VP_TOO_SHORT;
-    program = pid;
-    pass_endings_on();
     while (!waitpid(pid, &status, *seen == VP_WITH_DRIVER ? 0 : WNOHANG)) {
         const enum vp_seen now = look(pid);
         /* One that ends has nothing mapped any more. */
