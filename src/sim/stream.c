@@ -94,6 +94,7 @@ CUresult sim_stream_of(CUstream handle, struct sim_stream **stream) {
     }
     CUresult why;
     struct sim_context *context = sim_current(&why);
+    *stream = NULL;
     if (!context)
         return why;
     bool per_thread = handle == CU_STREAM_PER_THREAD || (handle == NULL && sim_self()->per_thread_call);
