@@ -95,6 +95,10 @@ static int push(const char *name, void *domain) {
     return domain ? vp_marks_push(name_or_none(name), domain) : vpool_range_push(name_or_none(name));
 }
 
+static int domain_pop(void *domain) {
+    return domain ? vp_marks_pop(domain) : vpool_range_pop();
+}
+
 /* Of the process: one thread may start it, and another end it. */
 static uint64_t start(const char *name, void *domain) {
     return vp_marks_start(name_or_none(name));
@@ -169,7 +173,7 @@ VP_PUBLIC int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
     };
     static void *const core2[] = {
         [CORE2_MARK_EX] = domain_mark,   [CORE2_PUSH_EX] = domain_push,
-        [CORE2_POP] = vp_marks_pop,      [CORE2_START_EX] = domain_start,
+        [CORE2_POP] = domain_pop,        [CORE2_START_EX] = domain_start,
         [CORE2_END] = domain_end,        [CORE2_REGISTER_A] = register_a,
         [CORE2_REGISTER_W] = register_w, [CORE2_DOMAIN_A] = vp_marks_register,
         [CORE2_DOMAIN_W] = domain_w,
