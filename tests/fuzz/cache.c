@@ -216,6 +216,7 @@ static bool get_memory(struct cached *b, int graph, unsigned how, bool armed) {
     if (res == CUDA_ERROR_OUT_OF_MEMORY || (res && (armed || !vp_state.pools[device])))
         return false;
     must(res, "room for a block");
+    cache.promised = true;
     if (!place(b, graph, how) && !(grow(b, graph, how, armed) && place(b, graph, how)))
         return false;
     const unsigned resets = cache.resets[device];
@@ -250,6 +251,7 @@ int cache_get(int stream, size_t size, int graph, unsigned how) {
     hold_for(0);
     armed = disarm(armed) || run.faults != faults;
     cache.busy = 0;
+    cache.promised = false;
     run.pool_operations++;
     if (!good)
         return -1;

@@ -46,6 +46,7 @@ struct cache {
     struct graph graphs[GRAPHS];
     bool other_uses; /* a block was used by another stream than its own */
     int busy;        /* a call of the library's runs for this stream, and its number is one less; 0: none does */
+    bool promised;   /* and has made room for a block, which is to come before any capture begins */
     bool legacy;     /* a segment was made for a legacy stream */
     bool pins;       /* something was, or may have been */
     bool asleep;     /* so is the device: nothing is queued on it */

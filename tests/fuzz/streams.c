@@ -251,7 +251,7 @@ void begin_capture(void) {
     unsigned mode = fuzz_byte(&run.in) % 3;
     size_t live = 0;
     if (!run.streams[number].plain || run.capturing == 2 || !world.captures || !usable(number) || to < 0 ||
-        cache_uses(number) || run.tries_on)
+        cache_uses(number) || run.tries_on || cache.promised)
         return;
     for (unsigned i = 0; i < run.count && !run.capturing; i++)
         live += run.blocks[i].size;

@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 /* The one goes on after what the other has got so far. */
@@ -50,6 +52,33 @@ Test(bare, what_a_graph_gets_is_ready_for_every_stream) {
     cu_ok(cuStreamSynchronize(s));
     for (size_t i = 0; i < 10 * MiB; i++)
         cr_assert_eq(((unsigned char *)(seg + 16 * MiB))[i], 7, "byte %zu", i);
+    door_close();
+}
+
+static atomic_bool captured;
+static CUcontext made_current;
+
+static void *capture_beside(void *stream) {
+    cu_ok(cuCtxSetCurrent(made_current));
+    begin_here(stream);
+    atomic_store(&captured, true);
+    cu_ok(door_end_capture(stream, NULL));
+    return NULL;
+}
+
+/* What is idle outside captures is not all to be had in one. */
+Test(bare, a_capture_begins_behind_the_block_that_room_was_made_for) {
+    pthread_t thread;
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    cu_ok(vp_bare_room(0, 8 * MiB, on(s)));
+    cr_assert(!pthread_create(&thread, NULL, capture_beside, other));
+    usleep(10000);
+    cr_assert(!atomic_load(&captured));
+    cr_assert(vp_bare_used(seg, 8 * MiB, on(s)));
+    pthread_join(thread, NULL);
+    cr_assert(atomic_load(&captured));
     door_close();
 }
 
