@@ -79,7 +79,7 @@ static CUstream legacy(CUstream stream) {
 }
 
 #define VP_MAKE_ONE_RANGE(symbol, like, stream, ...)                                                                   \
-    VP_MAKE_APART(symbol, stream, d &&ranges_go_apart(&a, &b, &c, 1, legacy(stream)),                                  \
+    VP_MAKE_APART(symbol, stream, d != NULL && ranges_go_apart(&a, &b, &c, 1, legacy(stream)),                         \
                   copy_ranges(&a, &b, &c, 1, reads_at_once(d, 1), NULL, legacy(stream)), __VA_ARGS__)
 
 /* ---- slices ---- */

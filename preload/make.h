@@ -55,7 +55,7 @@
 /* Does `first`, then calls CUDA, once or as often as may help (it wants so many bytes), and after a success does
  * `then`. */
 #define VP_MAKE_DOOR(symbol, first, tries, wanted, then, ...)                                                          \
-    VP_MAKE_WITH(symbol, first, VP_TRIED(ours &&tries, wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__))),                \
+    VP_MAKE_WITH(symbol, first, VP_TRIED(ours && (tries), wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__))),             \
                  res == CUDA_SUCCESS, then, __VA_ARGS__)
 #define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, true, 0, (void)0, __VA_ARGS__)
 #define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, 0, then, __VA_ARGS__)
