@@ -83,8 +83,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 CUresult cuCtxSynchronize(void) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuCtxSynchronize)();
-    if (ours && res == CUDA_SUCCESS)
-        vp_api_synchronized(VP_WAITED_CONTEXT, NULL);
+    if (ours)
+        res == CUDA_SUCCESS ? vp_api_synchronized(VP_WAITED_CONTEXT, NULL) : vp_api_failed(res);
     vp_door_leave();
     return res;
 }

@@ -157,7 +157,7 @@
       unsigned int, int) \
     X(cuStreamDestroy_v2, cuStreamDestroy_v2, FIRST, vp_api_stream_destroying(a), CUstream) \
     X(cuStreamDestroy, cuStreamDestroy_v2, SAME, CUstream) \
-    VP_AND_OWN(X, cuStreamSynchronize, cuStreamSynchronize, a, (THEN, vp_api_synchronized(VP_WAITED_STREAM, a)), \
+    VP_AND_OWN(X, cuStreamSynchronize, cuStreamSynchronize, a, (WAITED, VP_WAITED_STREAM, a), \
       CUstream) \
     VP_AND_OWN(X, cuStreamBeginCapture, vp_stream_begin_capture_v1, a, (CAPTURE), CUstream) \
     VP_AND_OWN(X, cuStreamBeginCapture_v2, cuStreamBeginCapture_v2, a, (CAPTURE), CUstream, CUstreamCaptureMode) \
@@ -184,7 +184,7 @@
       unsigned int) \
     VP_AND_OWN(X, cuStreamAddCallback, cuStreamAddCallback, a, (AROUND, host_function(a), vp_api_worked(a)), CUstream, CUstreamCallback, \
       void *, unsigned int) \
-    X(cuEventSynchronize, cuEventSynchronize, THEN, vp_api_synchronized(VP_WAITED_EVENT, NULL), CUevent)
+    X(cuEventSynchronize, cuEventSynchronize, WAITED, VP_WAITED_EVENT, NULL, CUevent)
 
 /* What is queued on streams, but for copies: stream.c. Each is noted, since the legacy stream's rule orders streams by it;
  * and may want memory of the device, as a kernel does that its first launch loads. */
@@ -262,7 +262,7 @@
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, SAME, CUcontext *) \
     X(cuCtxSetCurrent, cuCtxSetCurrent, LEAVES, !a, CUcontext) \
     X(cuCtxSynchronize, cuCtxSynchronize, BY_HAND) \
-    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, THEN, vp_api_synchronized(VP_WAITED_CONTEXT, a), CUcontext) \
+    X(cuCtxSynchronize_v2, cuCtxSynchronize_v2, WAITED, VP_WAITED_CONTEXT, a, CUcontext) \
     X(cuCtxWaitEvent, cuCtxWaitEvent, THEN, vp_awaited++, CUcontext, CUevent) \
     X(cuGreenCtxWaitEvent, cuGreenCtxWaitEvent, THEN, vp_awaited++, CUgreenCtx, CUevent) \
     X(cuCtxSetLimit, cuCtxSetLimit, TRIED, CUlimit, size_t) \

@@ -59,6 +59,10 @@
                  res == CUDA_SUCCESS, then, __VA_ARGS__)
 #define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, true, 0, (void)0, __VA_ARGS__)
 #define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, 0, then, __VA_ARGS__)
+/* A wait of the host's. */
+#define VP_MAKE_WAITED(symbol, like, what, which, ...)                                                                 \
+    VP_MAKE_BRACKETED(symbol, like, (void)0,                                                                           \
+                      res == CUDA_SUCCESS ? vp_api_synchronized(what, which) : vp_api_failed(res), __VA_ARGS__)
 #define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, (void)0, __VA_ARGS__)
 /* Work is noted when the door is left. */

@@ -133,8 +133,7 @@ static void lose(struct vp_timelines *ls, struct vp_context *ctx) {
     ls->moves++;
 }
 
-/* After these the driver answers every call in the context with the same error, until it is destroyed. */
-static bool is_fatal(CUresult res) {
+bool vp_context_error_stays(CUresult res) {
     switch (res) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
@@ -166,7 +165,8 @@ void vp_context_failed(struct vp_context *ctx, CUresult res) {
     if (vp_context_died(ctx, res))
         return;
     ctx->error = res;
-    ctx->sick |= is_fatal(res);
+    if (!ctx->sick && vp_context_error_stays(res))
+        ctx->sick = res;
 }
 
 struct vp_context *vp_context_lost(struct vp_timelines *ls) {

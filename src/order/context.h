@@ -45,7 +45,8 @@ struct vp_context {
     unsigned waiters;          /* threads that ask one of its events outside the lock; they look at `ending` */
     CUresult error; /* the last answer of a query or wait in it that was neither done nor not-ready; 0: none since it
                        was set back */
-    bool sick; /* the driver has answered with an error that no context recovers from: whatever is asked of it fails */
+    CUresult
+        sick; /* the error the driver has answered with that no context recovers from: whatever is asked of it fails */
     unsigned pins;        /* threads that allocate for it and may have let the lock go: the struct stays */
     bool lost;            /* has ended unseen: vp_context_lost() tells of it */
     uint64_t cover;       /* a point of the barrier that many events together stand for; 0: none (see cover.c) */
@@ -73,6 +74,8 @@ bool vp_context_works(const struct vp_context *ctx);
 struct vp_context *vp_context_ending(struct vp_timelines *ls, CUcontext handle);
 /* The driver answered a query or a wait in it with an error: kept in `error`, unless it ended unseen, as that shows. */
 void vp_context_failed(struct vp_context *ctx, CUresult res);
+/* After such an error the driver answers every call in the context with it, until that is destroyed. */
+bool vp_context_error_stays(CUresult res);
 /* It lives on after all. */
 void vp_context_revive(struct vp_timelines *ls, struct vp_context *ctx);
 /* A context that was found to have ended, without vp_context_end(): to be dropped. NULL: there is none. */

@@ -104,7 +104,7 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
         return res;
     vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
     struct vp_context *ctx = vp_options()->ipc == VP_IPC_NATIVE ? NULL : vp_context_current(&vp_state.timelines);
-    struct vp_pool *pool = ctx ? vp_state_pool(ctx->device) : NULL;
+    struct vp_pool *pool = ctx && !ctx->sick ? vp_state_pool(ctx->device) : NULL;
     if (__builtin_expect(pool != NULL, true)) {
         const bool alone = vp_ipc_alone(size);
         struct vp_request req = {.asked = size,
@@ -162,7 +162,8 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
     if (!vp_enter_briefly())
         return res;
     vp_state.doors |= 1u << (handle ? VP_PASSED_cuMemAllocFromPoolAsync : VP_PASSED_cuMemAllocAsync);
-    if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_state_pool(timeline->context->device)) {
+    if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && !timeline->context->sick &&
+        vp_state_pool(timeline->context->device)) {
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[timeline->context->device];
         pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
         if (pool) {
@@ -259,7 +260,8 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         if (spilled)
             vp_spill_freed(pool);
     }
-    res = vp_result(err, NULL, NULL);
+    struct vp_context *ctx = vp_context_current(&vp_state.timelines);
+    res = !err && ctx && ctx->sick ? ctx->sick : vp_result(err, NULL, NULL);
     vp_leave();
     return res;
 }

@@ -26,6 +26,16 @@ static VP_LOCKED void drop(struct vp_context *ctx) {
         vp_captures_over();
 }
 
+void vp_api_failed(CUresult res) {
+    if (!vp_context_error_stays(res) || !vp_enter())
+        return;
+    struct vp_context *ctx = vp_context_current(&vp_state.timelines);
+    if (ctx)
+        vp_context_failed(ctx, res);
+    atomic_fetch_add(&vp_state.mempools_changed, 1); /* the stream caches are passed by */
+    vp_leave();
+}
+
 void vp_contexts_drop_lost(void) {
     struct vp_context *ctx;
     while ((ctx = vp_context_lost(&vp_state.timelines)))

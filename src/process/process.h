@@ -202,6 +202,9 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
  * the program has set goes back then, and pools without opportunistic reuse may use what that has freed. */
 enum vp_waited { VP_WAITED_CONTEXT, VP_WAITED_STREAM, VP_WAITED_EVENT };
 void vp_api_synchronized(enum vp_waited what, void *which); /* the stream, or the context; NULL: the current one */
+/* After it has waited in vain. Where the current context does not recover from the error, what is allocated and freed
+ * there is answered with it from now on, as by CUDA. */
+void vp_api_failed(CUresult res);
 
 /* The process is now coupled with others (communicator of more than one rank, imported memory, event or semaphore,
  * stream-memory wait): policies that let streams wait early do so no more. `why` is a string constant for the log. */

@@ -56,6 +56,31 @@ Test(api, a_second_free_and_an_interior_one_are_errors) {
     door_close();
 }
 
+/* As by CUDA, which two H200s were asked; another device's context that does not know of it yet goes on. */
+Test(api, an_error_that_stays_is_told_by_each_call) {
+    static const char *const calls[] = {"cuCtxSynchronize", "cuMemAlloc", "cuMemAllocAsync"};
+    CUdeviceptr ptr;
+    CUcontext two;
+    door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2");
+    CUdeviceptr mine = door_malloc(MiB);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        vp_sim_fail(calls[i], -1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cr_assert_eq(door_synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    cr_assert_eq(door_alloc(&ptr, MiB), CUDA_ERROR_ILLEGAL_ADDRESS);
+    cr_assert_eq(door_alloc_async(&ptr, MiB, NULL, s), CUDA_ERROR_ILLEGAL_ADDRESS);
+    cr_assert_eq(door_free(mine), CUDA_ERROR_ILLEGAL_ADDRESS);
+    cu_ok(door_primary(&two, 1));
+    cu_ok(cuCtxSetCurrent(two));
+    CUdeviceptr theirs = door_malloc(MiB);
+    /* Any other error is over with its call. */
+    vp_sim_fail("cuCtxSynchronize", 1, CUDA_ERROR_NOT_PERMITTED);
+    cr_assert_eq(door_synchronize(), CUDA_ERROR_NOT_PERMITTED);
+    cu_ok(door_free(theirs));
+    cu_ok(door_free(door_malloc(MiB)));
+    door_close();
+}
+
 /* Either free takes memory of either kind, as in CUDA. */
 Test(api, either_free_will_do) {
     door_open(SIM);

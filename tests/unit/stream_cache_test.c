@@ -48,6 +48,19 @@ Test(stream_cache, a_pair_repeated_calls_nobody) {
     door_close();
 }
 
+/* After an error that stays CUDA answers whoever allocates with it. */
+Test(stream_cache, serves_no_more_where_all_fails) {
+    CUdeviceptr ptr;
+    open_fast(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    warm(s, SIZE);
+    vp_sim_fail("cuStreamSynchronize", -1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    vp_sim_fail("cuMemAllocAsync", -1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cr_assert_eq(door_stream_synchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+    cr_assert_eq(door_alloc_async(&ptr, SIZE, NULL, s), CUDA_ERROR_ILLEGAL_ADDRESS);
+    door_close();
+}
+
 /* The handle of a destroyed stream comes back as another stream: what the first had parked is not its. */
 Test(stream_cache, a_handle_given_out_again_is_another_stream) {
     open_fast(SIM);
