@@ -20,6 +20,7 @@ PROGRAMS = [
     ("churn-shared", "churn.cu", "shared"),
     ("stress", "stress.cu", "static"),
     ("planted", "planted.cu", "static"),
+    ("failed", "failed.cu", "static"),
     ("peers", "peers.cu", "static"),
     ("gather", "gather.cu", "static"),
     ("copies", "copies.cu", "static"),

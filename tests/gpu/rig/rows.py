@@ -156,6 +156,7 @@ def memory_rows(work):
     rows.append(Row("two processes asleep in turns", [os.path.join(build, "examples", "alternate")], section="memory",
                     preload=True))
     both("memory pools to the letter", [os.path.join(build, "tests", "gpu", "pool_answers")])
+    both("answers after a kernel has failed", [os.path.join(work, "failed")])
     # Another version of the driver may answer otherwise.
     rows.append(Row("the driver answers as recorded", script("driver_answers.py"), section="memory", may_fail=True))
     torch = dict(context="torch", tolerance=1e-4)
