@@ -10,7 +10,7 @@ enum { FOREIGN_LOOKS = 256 };
  * a synchronise, or by a wait? */
 static bool in_order(const struct vp_piece *p, const struct vp_request *req) {
     return !p->stream || p->stream == req->timeline->id || vp_timeline_id_is_barrier(p->stream) ||
-           !vp_fence_ready(&p->fence, NULL);
+           !vp_fence_ready(&p->fence, NULL) || vp_piece_synchronized(req->strict, p);
 }
 
 bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use) {
@@ -164,16 +164,6 @@ void vp_memory_refile(struct vp_memory *mem) {
     mem->moves = mem->timelines->moves;
 }
 
-static void index_synchronized(struct vp_memory *mem, struct vp_index *index, const struct vp_timeline *timeline) {
-    for (struct vp_region *r = vp_index_first(index, 0), *next; r; r = next) {
-        next = vp_index_next(index, r);
-        for (struct vp_piece *p = r->pieces; p; p = p->next)
-            if ((!timeline || p->stream == timeline->id) && vp_fence_ready(&p->fence, NULL))
-                p->stream = 0;
-        vp_region_refile(mem, r);
-    }
-}
-
 bool vp_fit_refresh(struct vp_memory *mem) {
     vp_timelines_poll(mem->timelines, true);
     /* Somebody else may have asked since, and moved our timelines too. */
@@ -181,13 +171,6 @@ bool vp_fit_refresh(struct vp_memory *mem) {
     if (moved)
         vp_memory_refile(mem);
     return moved;
-}
-
-void vp_fit_synchronized(struct vp_memory *mem, const struct vp_timeline *timeline) {
-    struct vp_index *index, *next;
-    vp_fit_refresh(mem);
-    vp_list_each_safe(index, next, &mem->indexes, link)
-        index_synchronized(mem, index, timeline);
 }
 
 int vp_fit_await(struct vp_memory *mem, const struct vp_fence *fence, struct vp_timeline *timeline) {

@@ -22,8 +22,9 @@ struct vp_request {
     bool whole;         /* what is made for it as a whole is one handle */
     bool impatient;     /* no host wait: the last one ran out of time */
     bool pressed;       /* growing failed: late waits are due (also set on the way) */
-    bool strict; /* what another stream freed is not taken merely because it was seen over: a wait may be queued for it,
-                    or the program synchronises (vp_fit_synchronized); while there is more. Only with a timeline */
+    const struct vp_memory *strict; /* not NULL, but the one asked: what another stream freed is not taken merely
+                                       because it was seen over: a wait may be queued for it, or the program
+                                       synchronises; while there is more. Only with a timeline */
     /* set for a retry */
     struct vp_event *await; /* -EAGAIN: wait for this on the host without the lock, vp_event_put() it, and ask again;
                                NULL: for pending work */
@@ -63,9 +64,6 @@ struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, c
 bool vp_fit_has_chunk(const struct vp_memory *mem);
 /* Asks the timelines what has completed, and refiles the regions that this changes. True if anything did. */
 bool vp_fit_refresh(struct vp_memory *mem);
-/* The program waited for a timeline on the host (NULL: for the device): what that had freed and is over by now may be
- * taken by strict requests. */
-void vp_fit_synchronized(struct vp_memory *mem, const struct vp_timeline *timeline);
 /* Makes the stream wait for a condition if it must, and counts that. As vp_fence_wait(). */
 int vp_fit_await(struct vp_memory *mem, const struct vp_fence *fence, struct vp_timeline *timeline);
 /* Makes the stream wait for what [addr, end) of a free region still needs. 0 or -EIO. */

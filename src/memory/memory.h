@@ -128,6 +128,7 @@ struct vp_index {
 /* What is kept for a timeline. Made when it first frees here. */
 struct vp_stream_store {
     struct vp_index index[VP_ZONES];
+    uint64_t synchronized;         /* the program has waited for what it freed up to this one (vp_piece.age) */
     struct vp_stream_cache *cache; /* not looked at here; NULL until it first parks a block */
 };
 
@@ -267,6 +268,7 @@ struct vp_memory {
     CUmemAllocationProp host_prop; /* of chunks in the host's memory; type 0: not looked for yet, or not to be had */
     bool exports_changed; /* something was freed in a chunk that is exported or the host's, which may now go back */
     uint64_t age, serial, filed; /* of frees, of allocations, and of holes */
+    uint64_t synchronized;       /* the program has waited for all that was freed up to this one */
     uint64_t marks;              /* the last that chunks were marked with */
     uint64_t switches;           /* how often a chunk got another current mapping */
     uint64_t moves;              /* timelines->moves when the free regions were last filed anew */

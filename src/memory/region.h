@@ -83,5 +83,7 @@ void vp_region_coarsen(struct vp_memory *mem, struct vp_region *r);
 struct vp_stream_store *vp_stream_store_of(struct vp_memory *mem, struct vp_timeline *timeline);
 /* The timeline's memory is about to be used again: nothing of it waits or is parked any more. */
 void vp_stream_store_drop(struct vp_memory *mem, struct vp_timeline *timeline);
+/* Has the program, on the host, waited for what freed the piece since? Said of those that wait for nothing. */
+bool vp_piece_synchronized(const struct vp_memory *mem, const struct vp_piece *p);
 /* The piece that holds `addr`. */
 struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr);

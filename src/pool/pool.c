@@ -331,7 +331,10 @@ size_t vp_pool_trim(struct vp_pool *pool, size_t keep) {
 void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeline) {
     vp_parking_flush(pool, VP_FLUSH_ALL);
     vp_timelines_poll_for(pool->mem.timelines, VP_SETTLE_NS);
-    vp_fit_synchronized(&pool->mem, timeline);
+    if (!timeline)
+        pool->mem.synchronized = pool->mem.age;
+    else if (timeline->store)
+        timeline->store->synchronized = pool->mem.age;
 }
 
 /* What was reserved as sizes grew, and has nothing mapped, goes back to be had in one piece. Was there any? */

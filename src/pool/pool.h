@@ -259,8 +259,8 @@ bool vp_pool_lies_alone(const struct vp_pool *pool, const struct vp_region *bloc
 /* The chunk that holds `addr`, which must be a live byte; `*offset`: where in it. */
 const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr addr, size_t *offset);
 
-/* The program waited for a stream on the host (NULL: for the device): what that had freed and is over by now may be
- * taken by strict requests. */
+/* The program waited for a stream on the host (NULL: for the device): what that had freed may be taken by strict
+ * requests. */
 void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeline);
 /* Is any chunk wholly free? If it is not idle, it will be once work on it has ended. */
 bool vp_pool_shrinkable(const struct vp_pool *pool);

@@ -145,7 +145,8 @@ static APART int take_parked(struct vp_pool *pool, struct vp_request *req, struc
     struct vp_region *r = handed.block.region;
     if (!r)
         return NEXT;
-    const struct vp_piece freed = {.end = vp_region_end(r), .fence = handed.block.fence, .stream = handed.timeline->id};
+    const struct vp_piece freed = {
+        .end = vp_region_end(r), .fence = handed.block.fence, .age = pool->mem.age + 1, .stream = handed.timeline->id};
     if (r->size == req->size && vp_is_aligned(r->addr, req->align) && vp_piece_usable(&freed, req, waits_of(req)) &&
         vp_place_is_oldest(pool, req, r->addr) && !vp_handed_take(pool, &handed, req)) {
         *out = r;

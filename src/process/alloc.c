@@ -172,7 +172,7 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
                                      .context = timeline->context,
                                      .owner = mp,
                                      .waits = stream_waits(pool, mp),
-                                     .strict = !mp->reuse_opportunistic};
+                                     .strict = mp->reuse_opportunistic ? NULL : &pool->mem};
             struct vp_region *r = NULL;
             struct vp_trial trial;
             if (__builtin_expect(size >= VP_GIVING_LEAST, false) && (is_trial = vp_trial_is(pool, size)))

@@ -61,7 +61,7 @@ Test(pin, it_takes_only_what_it_may_use) {
                              .size = 2 * MiB,
                              .align = 512,
                              .zone = VP_ZONE_LARGE,
-                             .strict = true,
+                             .strict = &fx.pool.mem,
                              .timeline = timeline,
                              .context = fx.context};
     vp_parking_flush(&fx.pool, VP_FLUSH_ALL);
@@ -72,7 +72,7 @@ Test(pin, it_takes_only_what_it_may_use) {
     const struct vp_fit fit = {r, r->addr};
     cr_assert(vp_fit_pins_much(&fx.pool.mem, &req, fit));
     cr_assert_eq(vp_fit_pin_less(&fx.pool.mem, &req, VP_USE_READY, fit).addr, fit.addr);
-    req.strict = false;
+    req.strict = NULL;
     cr_assert_neq(vp_fit_pin_less(&fx.pool.mem, &req, VP_USE_READY, fit).addr, fit.addr);
     fx_free(between, 1);
     fx_close();
