@@ -28,6 +28,7 @@ static const unsigned cap[VP_LOG_LEVELS] = {
 };
 
 static atomic_int shown_level = VP_LOG_WARN;
+static atomic_bool coloured;
 static atomic_uint said[VP_LOG_LEVELS];
 
 /* Set while this thread is in here: write(2) may be somebody's wrapper, and lead back. The initial-exec model
@@ -55,11 +56,6 @@ static size_t terminal_width(void) {
     bool terminal = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
     errno = kept;
     return terminal ? size.ws_col : 0;
-}
-
-static bool in_colour(void) {
-    const char *none = secure_getenv("NO_COLOR"), *kind = secure_getenv("TERM");
-    return (!none || !*none) && kind && strcmp(kind, "dumb");
 }
 
 /* Copies a line in pieces that end between words, each but the first behind blanks. A word that is longer than the
@@ -120,7 +116,7 @@ static void __attribute__((format(printf, 2, 0))) say_line(bool warning, const c
     vp_log_make_plain(line);
     if (width) {
         const char *rest = line;
-        if (in_colour()) {
+        if (atomic_load_explicit(&coloured, memory_order_relaxed)) {
             end = stpcpy(stpcpy(stpcpy(end, warning ? "\033[1;33m" : "\033[1m"), "vpool:"), "\033[m");
             rest += strlen("vpool:");
             width -= width > strlen("vpool:") ? strlen("vpool:") : 0;
@@ -139,6 +135,8 @@ void vp_log_block(const char *text) {
 }
 
 void vp_log_set_level(enum vp_log_level level) {
+    const char *none = secure_getenv("NO_COLOR"), *kind = secure_getenv("TERM");
+    atomic_store_explicit(&coloured, (!none || !*none) && kind && strcmp(kind, "dumb"), memory_order_relaxed);
     atomic_store_explicit(&shown_level, (int)level, memory_order_relaxed);
 }
 

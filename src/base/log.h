@@ -18,7 +18,8 @@ enum vp_log_level {
     VP_LOG_LEVELS,
 };
 
-/* Which messages are shown: those at this level and more urgent ones. VP_LOG_WARN until it is set. */
+/* Which messages are shown: those at this level and more urgent ones. VP_LOG_WARN until it is set. What a terminal
+ * can show is read of the environment then, as another thread of the program's may change that later. */
 void vp_log_set_level(enum vp_log_level level);
 
 /* True where a message of this level would be shown; asks before work is spent on preparing one. */

@@ -93,7 +93,7 @@ uint64_t vp_process_namespace(void) {
     return stat("/proc/self/ns/pid", &st) ? 0 : (uint64_t)st.st_ino;
 }
 
-bool vp_process_rank(char *rank, size_t room) {
+static void read_rank(char *rank, size_t room) {
     /* The rank, and how many there are. */
     static const char *const names[][2] = {
         {"RANK", "WORLD_SIZE"},
@@ -111,9 +111,25 @@ bool vp_process_rank(char *rank, size_t room) {
             continue;
         if (strtoul(size, NULL, 10) > 1)
             memcpy(rank, number, length + 1);
-        return *rank;
+        return;
     }
-    return false;
+}
+
+static char known_rank[16];
+static atomic_bool rank_is_known;
+
+bool vp_process_rank(char *rank, size_t room) {
+    if (atomic_load_explicit(&rank_is_known, memory_order_acquire))
+        snprintf(rank, room, "%s", known_rank);
+    else
+        read_rank(rank, room);
+    return *rank;
+}
+
+bool vp_process_know_rank(void) {
+    read_rank(known_rank, sizeof known_rank);
+    atomic_store_explicit(&rank_is_known, true, memory_order_release);
+    return *known_rank;
 }
 
 /* ---- threads ---- */

@@ -41,8 +41,11 @@ static inline bool vp_process_is_marked(void) {
 uint64_t vp_process_namespace(void);
 
 /* Which of several processes that were started together this is, as whoever started them says (torchrun, MPI, Slurm):
- * its rank, as text. False, and "": it is alone, as far as is known. Allocates nothing. */
+ * its rank, as text. False, and "": it is alone, as far as is known. Allocates nothing. Programs set it themselves,
+ * until they use CUDA: it is read of the environment each time until vp_process_know_rank(), and no more from then on,
+ * as another thread may change that. */
 bool vp_process_rank(char *rank, size_t room);
+bool vp_process_know_rank(void);
 
 /* ---- threads of this process ---- */
 

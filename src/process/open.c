@@ -109,7 +109,6 @@ static void fill_hooks(void) {
 
 static void init(void) {
     struct vp_timelines *timelines = &vp_state.timelines;
-    char rank[16];
     vp_timelines_init(timelines, &vp_state.drv);
     timelines->arrived = vp_copies_arrived;
     timelines->closing = closing;
@@ -122,7 +121,7 @@ static void init(void) {
     vp_state.rdma = vp_options()->rdma ? vp_options()->rdma == VP_RDMA_YES : vp_rdma_possible("");
     if (!vp_state.rdma)
         vp_log(VP_LOG_INFO, "memory is not made for RDMA (VPOOL_RDMA)");
-    vp_state.ranked = vp_process_rank(rank, sizeof rank);
+    vp_state.ranked = vp_process_know_rank();
     vp_list_init(&vp_state.mempools);
     vp_list_init(&vp_state.imports);
     vp_list_init(&vp_state.peers);

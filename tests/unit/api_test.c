@@ -453,3 +453,15 @@ Test(api, pitch) {
     cr_assert(vp_api_alloc_pitch(&ptr, &pitch, SIZE_MAX / 2, SIZE_MAX / 2, 4) == VP_NOT_OURS);
     door_close();
 }
+
+/* Whoever asks the environment while another thread changes it may read what is gone. */
+Test(api, the_rank_is_the_one_of_the_first_use) {
+    char rank[16];
+    setenv("RANK", "3", true);
+    setenv("WORLD_SIZE", "8", true);
+    door_open("capacity=64M");
+    unsetenv("RANK");
+    cr_assert(vp_process_rank(rank, sizeof rank));
+    cr_assert_str_eq(rank, "3");
+    door_close();
+}

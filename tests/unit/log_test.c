@@ -6,8 +6,11 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static int reading_end, real_stderr;
@@ -100,4 +103,24 @@ Test(log, a_closed_stderr_is_no_trouble) {
     close(STDERR_FILENO);
     vp_log(VP_LOG_WARN, "to nobody");
     cr_expect(eq(str, (char *)restore(), ""));
+}
+
+/* The environment may be another thread's to change by the time that a line is due. */
+Test(log, whether_in_colour_is_asked_once) {
+    char text[64] = "";
+    const struct winsize size = {.ws_col = 80, .ws_row = 25};
+    setenv("TERM", "xterm", true);
+    unsetenv("NO_COLOR");
+    vp_log_set_level(VP_LOG_WARN);
+    setenv("TERM", "dumb", true);
+    reading_end = posix_openpt(O_RDWR | O_NOCTTY);
+    cr_assert(zero(grantpt(reading_end) | unlockpt(reading_end) | ioctl(reading_end, TIOCSWINSZ, &size)));
+    real_stderr = dup(STDERR_FILENO);
+    int terminal = open(ptsname(reading_end), O_WRONLY | O_NOCTTY);
+    dup2(terminal, STDERR_FILENO);
+    vp_log(VP_LOG_WARN, "here");
+    ssize_t got = read(reading_end, text, sizeof text - 1);
+    dup2(real_stderr, STDERR_FILENO);
+    cr_expect(gt(int, (int)got, 0));
+    cr_expect(eq(str, text, "\033[1;33mvpool:\033[m here\r\n"));
 }
