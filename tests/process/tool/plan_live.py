@@ -41,10 +41,48 @@ class Memory:
         self.must("cuMemFreeAsync", block, self.stream)
 
 
-def program(seed, steps):
+class Attributes(ctypes.Structure):
+    """What a range of NVTX's has, by its version 3."""
+    _fields_ = [("version", ctypes.c_uint16), ("size", ctypes.c_uint16), ("colour", ctypes.c_uint32 * 5), ("payload", ctypes.c_uint64),
+                ("kind", ctypes.c_int32), ("message", ctypes.c_char_p)]
+
+
+def nvtx_module():
+    """Modules marked by what the library attaches to NVTX, as ranges of its default domain."""
+    functions, asked = (ctypes.c_void_p * 16)(), ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    slots = (ctypes.c_void_p * 16)(*(ctypes.addressof(functions) + i * ctypes.sizeof(ctypes.c_void_p) for i in range(16)))
+
+    @asked
+    def table(module, out, size):
+        if module != 5:
+            return 0
+        ctypes.c_void_p.from_address(out).value = ctypes.addressof(slots)
+        ctypes.c_uint.from_address(size).value = 16
+        return 1
+
+    class Callbacks(ctypes.Structure):
+        _fields_ = [("size", ctypes.c_size_t), ("table", asked)]
+    callbacks = Callbacks(ctypes.sizeof(Callbacks), table)
+    exported = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(lambda number: ctypes.addressof(callbacks) if number == 1 else None)
+    assert ctypes.CDLL(None).InitializeInjectionNvtx2(exported) == 1
+    push = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(functions[4])
+    pop = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(functions[5])
+
+    def module(name, function):
+        def run():
+            attributes = Attributes(version=3, size=ctypes.sizeof(Attributes), kind=1, message=f"module:{name}".encode())
+            assert push(None, ctypes.byref(attributes)) == 0
+            function()
+            assert pop(None) == 0
+        return run
+    return module
+
+
+def program(seed, steps, nvtx=False):
     """Layers of the same sizes in each step; and experts, whose sizes are drawn. Marked as the PyTorch examples are."""
     sys.path.insert(0, os.path.join(HERE, "../../../examples"))
     import marks
+    module = nvtx_module() if nvtx else marks.module
     memory, drawn, saved = Memory(), random.Random(seed), []
 
     def temporary(size):
@@ -66,18 +104,20 @@ def program(seed, steps):
         marks.begin(f"step:{step}")
         marks.begin("phase:forward")
         for layer in range(3):
-            marks.module(f"{layer}.attention", attention)()
-            marks.module(f"{layer}.experts", experts)()
+            module(f"{layer}.attention", attention)()
+            module(f"{layer}.experts", experts)()
         marks.begin("phase:backward")
         for layer in reversed(range(3)):
-            marks.module(f"{layer}.experts", experts_back)()
+            module(f"{layer}.experts", experts_back)()
             memory.free(saved.pop())
+        if nvtx:
+            temporary(39 * MIB)  # by nobody's module
     for block in weights:
         memory.free(block)
 
 
 if sys.argv[1] == "--program":
-    program(int(sys.argv[2]), int(sys.argv[3]))
+    program(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:] == ["nvtx"])
     sys.exit()
 
 sys.dont_write_bytecode = True
@@ -97,17 +137,17 @@ def path(name):
     return os.path.join(FOLDER.name, name)
 
 
-def run(*options, seed=1, steps=4):
+def run(*options, seed=1, steps=4, marked=()):
     """What the device's statistics were, and what was said."""
     done = subprocess.run([VPOOL, "run", "--sim=1G", "--stats=" + path("stats"), *options, "--", sys.executable, os.path.realpath(__file__),
-                           "--program", str(seed), str(steps)], env=ENV, capture_output=True, text=True, timeout=300)
+                           "--program", str(seed), str(steps), *marked], env=ENV, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and not done.stdout, done
     with open(path("stats")) as file:
         return json.load(file)["devices"][0], done.stderr
 
 
-def plan():
-    run("--trace=" + path("trace.csv"))
+def plan(marked=()):
+    run("--trace=" + path("trace.csv"), marked=marked)
     done = subprocess.run([VPOOL, "plan", "--published", "--json", "-o", path("plan"), path("trace.csv")], env=ENV, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -126,6 +166,12 @@ def so_does_a_longer_one_and_one_with_other_experts():
     for seed, steps in (1, 12), (2, 4), (3, 20):
         figures, said = run("--policy", "stalloc", "--plan", path("plan"), seed=seed, steps=steps)
         assert figures["peak_held_bytes"] == 64 * MIB and not said, (seed, figures, said)
+
+
+def modules_end_where_nvtx_says_so():
+    assert plan(["nvtx"])["module_requests"] == 24
+    figures, said = run("--policy", "stalloc", "--plan", path("plan"), marked=["nvtx"])
+    assert figures["peak_held_bytes"] == 64 * MIB and not said, (figures, said)
 
 
 def the_variable_names_it_as_well():
@@ -157,6 +203,7 @@ def the_examples_compile_and_mark_nothing_without_the_library():
     assert done.returncode == 0 and not done.stdout + done.stderr, done
 
 
-tap.run([the_same_run_lies_where_it_was_planned, so_does_a_longer_one_and_one_with_other_experts, the_variable_names_it_as_well,
+tap.run([the_same_run_lies_where_it_was_planned, so_does_a_longer_one_and_one_with_other_experts,
+         modules_end_where_nvtx_says_so, the_variable_names_it_as_well,
          a_plan_that_is_none_is_one_line_and_the_cache_serves,
          the_examples_compile_and_mark_nothing_without_the_library])
