@@ -138,6 +138,12 @@ def doctor_tells_of_what_is_ended_from_outside():
         assert "was served 1 allocation" in out, (out, err)
 
 
+def doctor_passes_on_what_ends_it_while_it_starts_the_program():
+    preload = ":".join([*RUNTIMES, os.environ["TEST_ENDS_FORKING"]])
+    status, out, _ = vpool("doctor", "--sim", GUEST, "open", "alloc=3", "sleep=60", LD_PRELOAD=preload)
+    assert status >= 0 and "  the program was ended by signal 15" in out, (status, out)
+
+
 def doctor_sees_obstacles():
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "static")
@@ -201,6 +207,7 @@ TESTS = [doctor_finds_all_well,
          doctor_tells_what_a_program_did,
          doctor_tells_what_was_not_served,
          doctor_tells_of_what_is_ended_from_outside,
+         doctor_passes_on_what_ends_it_while_it_starts_the_program,
          doctor_sees_obstacles,
          doctor_cleans_up,
          doctor_refuses_wrong_arguments]
