@@ -240,14 +240,15 @@ static bool translated_line(CUarray array, size_t offset, CUdeviceptr ptr, size_
 
 /* ---- copies that name a context for each end: they need nothing, but are to be known ---- */
 
-static bool spilled_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream, bool sync, CUresult *res) {
-    return vp_api_copy_spilled(dst, src) && translated_range(dst, src, bytes, stream, sync, res);
+static bool spilled_range(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from, size_t bytes, CUstream stream,
+                          bool sync, CUresult *res) {
+    return vp_api_copy_spilled(dst, to, src, from) && translated_range(dst, src, bytes, stream, sync, res);
 }
 
 static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync, CUresult *res) {
     struct vp_copy copy = {.stream = stream, .sync = sync};
-    if (!p || !vp_api_copy_spilled(p->dstMemoryType == CU_MEMORYTYPE_ARRAY ? 0 : p->dstDevice,
-                                   p->srcMemoryType == CU_MEMORYTYPE_ARRAY ? 0 : p->srcDevice))
+    if (!p || !vp_api_copy_spilled(p->dstMemoryType == CU_MEMORYTYPE_ARRAY ? 0 : p->dstDevice, p->dstContext,
+                                   p->srcMemoryType == CU_MEMORYTYPE_ARRAY ? 0 : p->srcDevice, p->srcContext))
         return false;
     copy.p = *p;
     copy.p.srcContext = copy.p.dstContext = NULL;
@@ -264,7 +265,7 @@ static bool spilled_area(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool sync
         return VP_REAL(symbol)(VP_NAMES(__VA_ARGS__));                                                                 \
     }
 #define VP_MAKE_PEER_RANGE(symbol, like, sync, stream, ...)                                                            \
-    VP_MAKE_PEER(symbol, stream, spilled_range(a, c, e, stream, sync, &res), __VA_ARGS__)
+    VP_MAKE_PEER(symbol, stream, spilled_range(a, b, c, d, e, stream, sync, &res), __VA_ARGS__)
 #define VP_MAKE_PEER_AREA(symbol, like, sync, stream, ...)                                                             \
     VP_MAKE_PEER(symbol, stream, spilled_area(a, stream, sync, &res), __VA_ARGS__)
 

@@ -46,12 +46,12 @@ static VP_LOCKED bool spilled_at(const struct vp_pool *pool, CUdeviceptr ptr) {
     return pool && vp_spill_holds(&pool->mem, ptr);
 }
 
-bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src) {
+bool vp_api_copy_spilled(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from) {
     if (!atomic_load_explicit(&any_spilled, memory_order_relaxed) || !vp_enter())
         return false;
     const bool spilled = spilled_at(pool_at(dst), dst) || spilled_at(pool_at(src), src);
     vp_leave();
-    return spilled;
+    return spilled && !vp_context_known(&vp_state.drv, to) && !vp_context_known(&vp_state.drv, from);
 }
 
 static VP_LOCKED CUcontext handle_on(CUdevice dev) {

@@ -181,8 +181,8 @@ static inline void vp_api_worked(CUstream stream) {
     if (!(atomic_load_explicit(&vp_worked, memory_order_acquire) & kind))
         vp_api_note_work(kind);
 }
-/* Is an end of a copy spilled? Of no cost while nothing is. */
-bool vp_api_copy_spilled(CUdeviceptr dst, CUdeviceptr src);
+/* Is an end spilled of a copy between contexts, which both live (else CUDA refuses it)? Of no cost while nothing is. */
+bool vp_api_copy_spilled(CUdeviceptr dst, CUcontext to, CUdeviceptr src, CUcontext from);
 /* The same for a node of a graph that runs in `ctx` (NULL: not known). `VP_COPY_BETWEEN`: it is to run in the
  * context of both ends, if they have one; `VP_COPY_ELSEWHERE`: in that of the one end. */
 enum vp_copy_way vp_api_copy_node(CUcontext ctx, struct vp_copy_end *dst, struct vp_copy_end *src);

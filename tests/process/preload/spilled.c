@@ -84,12 +84,13 @@ static CUDA_MEMCPY3D slices(const struct copy *c) {
                            .Depth = 4};
 }
 
-static CUresult peer_slices(const struct copy *c, bool async) {
+static CUresult peer_slices(const struct copy *c, bool async, CUcontext from) {
     CUDA_MEMCPY3D s = slices(c);
     CUDA_MEMCPY3D_PEER p;
 
     memcpy(&p, &s, sizeof(p));
-    p.srcContext = p.dstContext = context;
+    p.srcContext = from;
+    p.dstContext = context;
     return async ? cuMemcpy3DPeerAsync(&p, stream) : cuMemcpy3DPeer(&p);
 }
 
@@ -198,8 +199,8 @@ static CUresult run(const struct copy *c, int way) {
     switch (way) {
     case 0: return cuMemcpyPeer(ptr(c->dst), context, ptr(c->src), context, SIZE);
     case 1: return cuMemcpyPeerAsync(ptr(c->dst), context, ptr(c->src), context, SIZE, stream);
-    case 2: return peer_slices(c, false);
-    case 3: return peer_slices(c, true);
+    case 2: return peer_slices(c, false, context);
+    case 3: return peer_slices(c, true, context);
     case 4: return cuMemcpy(ptr(c->dst), ptr(c->src), SIZE);
     case 5: return cuMemcpyAsync(ptr(c->dst), ptr(c->src), SIZE, stream);
     case 6: return directed_now(c, false);
@@ -247,6 +248,24 @@ static void copies_go_every_way(void) {
                 CHECK_OK(cuCtxSynchronize());
                 CHECK(all_are(c.dst, value));
             }
+}
+
+static void no_copy_names_a_context_that_has_ended(void) {
+    CUcontext ended;
+    struct copy c = {.to = SPILLED, .from = SPILLED};
+
+    start();
+    ended = context;
+    CHECK_OK(cuCtxCreate(&context, NULL, 0, 0));
+    CHECK_OK(cuDevicePrimaryCtxReset(0));
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuMemAlloc((CUdeviceptr *)&c.dst, SIZE));
+    CHECK_OK(cuMemAlloc((CUdeviceptr *)&c.src, SIZE));
+    is_spilled(ptr(c.src));
+    CHECK(cuMemcpyPeer(ptr(c.dst), ended, ptr(c.src), context, SIZE) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CHECK(cuMemcpyPeerAsync(ptr(c.dst), context, ptr(c.src), ended, SIZE, stream) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CHECK(peer_slices(&c, false, ended) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CHECK(peer_slices(&c, true, ended) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
 static void arrays_are_copied_too(void) {
@@ -303,5 +322,5 @@ static void the_runtime_takes_it_for_device_memory(void) {
     CHECK_OK(cudaFree(at));
 }
 
-GUEST_MAIN(GUEST(copies_go_every_way), GUEST(arrays_are_copied_too), GUEST(copies_cross_the_border),
-           GUEST(the_runtime_takes_it_for_device_memory))
+GUEST_MAIN(GUEST(copies_go_every_way), GUEST(no_copy_names_a_context_that_has_ended), GUEST(arrays_are_copied_too),
+           GUEST(copies_cross_the_border), GUEST(the_runtime_takes_it_for_device_memory))
