@@ -258,14 +258,33 @@ static void first_reported(CUdeviceptr ptr, size_t size) {
     said.first = 0;
 }
 
+/* What PyTorch makes of any size up to it, which it does not round. */
+static const size_t TINY = 512;
+
+/* A tiny block comes with nobody asked for room. Where there is no memory for it, PyTorch is out of memory: it keeps so
+ * many bytes of addresses as allocated, and the program goes on, as it would not once a kernel has touched them. None
+ * of those that a pool is set back to is refused: what they lack comes as others go. */
+static void refuse_tiny(CUdevice device, CUdeviceptr ptr, size_t size) {
+    if (!vp_bare_refused(device, ptr, size))
+        return;
+    said.hints.count = 0;
+    said.other_streams = false;
+    refuse(device, size);
+}
+
 static void used(CUdeviceptr ptr, size_t size, const char *frame) {
-    /* Blocks under 512 bytes come without a size to round. */
-    CUdevice device;
-    struct vp_bare_stream stream = said.frame ? said.stream : vp_torch_hint_take(&said.hints, frame, &device);
+    CUdevice device = -1;
+    /* A size that came before may be one that PyTorch refused by itself. */
+    const bool tiny = size <= TINY && (!said.frame || size < said.size);
+    struct vp_bare_stream stream = said.stream;
+    if (tiny || !said.frame)
+        stream = vp_torch_hint_take(&said.hints, frame, &device);
     if (said.first)
         first_reported(ptr, size);
     else if (!vp_bare_used(ptr, size, stream) && size > LEFT_MOST && !vp_api_owns(ptr))
         atomic_store(&vp_bare_beside, atomic_load(&unsplit_least) == SIZE_MAX); /* else a smaller place may do */
+    if (tiny && device >= 0)
+        refuse_tiny(device, ptr, size);
 }
 
 static void unused(CUdeviceptr ptr, size_t size) {

@@ -439,6 +439,19 @@ bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier) {
     return unuse_locked(bare, segment, ptr, size, barrier, plain && later);
 }
 
+bool vp_bare_refused(CUdevice dev, CUdeviceptr ptr, size_t size) {
+    struct vp_bare *bare = bare_of(ptr);
+    if (__builtin_expect(!bare || !segment_of(bare, ptr, size) || !vp_bare_lacking(bare, ptr, size), true))
+        return false;
+    vp_bare_unused(ptr, size, false);
+    if (vp_enter_briefly()) {
+        bare->pool->mem.stats.ooms++;
+        vp_leave();
+    }
+    vp_watch.out_of_memory(dev, size, UINT64_MAX);
+    return true;
+}
+
 CUresult vp_bare_pin(CUdeviceptr ptr, size_t size) {
     struct vp_bare *bare = bare_of(ptr);
     if (!bare || !vp_enter())

@@ -57,6 +57,10 @@ extern atomic_bool vp_bare_pools;
 bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream);
 bool vp_bare_unused(CUdeviceptr ptr, size_t size, bool barrier);
 
+/* A block on one page, used without a question for room, has no memory: it is used no more, and counts as refused.
+ * False: it has some, or none of ours. */
+bool vp_bare_refused(CUdevice dev, CUdeviceptr ptr, size_t size);
+
 /* Somebody is to touch [ptr, ptr + size) by ways that we do not see (`size` 0: the whole segment): it is backed, and
  * keeps its memory until the segment is freed. CUDA_SUCCESS; CUDA_ERROR_OUT_OF_MEMORY; VP_NOT_OURS: none lies there. */
 CUresult vp_bare_pin(CUdeviceptr ptr, size_t size);

@@ -368,3 +368,24 @@ Test(bare, what_is_let_go_of_later_was_not_given_up) {
     cr_assert_leq(vp_sim_calls("cuMemGetInfo_v2") + vp_sim_calls("cuMemGetInfo") - asked, 2);
     door_close();
 }
+
+/* One of the smallest, for which the cache asks no room. */
+Test(bare, one_that_is_refused_after_all_is_used_no_more) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(2 * MiB, s);
+    vp_sim_others(0, VP_SIM_ALL);
+    for (int i = 0; i < 2; i++) {
+        cr_assert(vp_bare_used(seg, 512, on(s)));
+        cr_assert(vp_bare_refused(0, seg, 512));
+        cr_assert(vp_pool_check(pool_of(0), stderr));
+        cr_assert_eq(vp_bare_used_bytes(pool_of(0)->bare), 0);
+        cr_assert_eq(pool_of(0)->bare->unasked_count, 0);
+    }
+    vp_sim_others(0, 0);
+    cr_assert(vp_bare_used(seg, 512, on(s)));
+    cr_assert(!vp_bare_refused(0, seg, 512));
+    cu_ok(cuMemsetD8Async(seg, 1, 512, s));
+    unuse(seg, 512);
+    door_close();
+}

@@ -202,7 +202,8 @@ DATA = ["blocks_keep_their_bytes", "blocks_of_threads_keep_their_bytes", "graphs
         "restored_pools_keep_their_bytes"]
 HOARD = ["a_cache_that_hoards_gives_back", "a_cache_with_pools_is_let_be"]
 ORDERS = ["late", "silent", "moved"]
-FULL = ["pools_that_no_capture_has_seen_keep_their_bytes", "a_batch_size_is_found", "a_refusal_holds_nothing", "small_blocks_are_had_where_larger_are_refused"]
+FULL = ["pools_that_no_capture_has_seen_keep_their_bytes", "a_batch_size_is_found", "a_refusal_holds_nothing", "small_blocks_are_had_where_larger_are_refused",
+        "the_smallest_blocks_are_refused_where_there_is_no_memory"]
 QUIET = {"VPOOL_LOG": "quiet"}
 EXPANDS = "blocks_keep_their_bytes_where_segments_are_expandable_now_and_then"
 

@@ -255,6 +255,37 @@ static void small_blocks_are_had_where_larger_are_refused() {
     expect(large.back(), getCurrentCUDAStream().stream());
 }
 
+/* Nobody is asked for room before the smallest blocks. Where the cache has a place for one, and all memory is in use, it
+ * is refused, and others go on; once there is some, it is had. */
+static void the_smallest_blocks_are_refused_where_there_is_no_memory() {
+    std::vector<void *> all;
+    unsigned refused = 0;
+    arm();
+    setCurrentCUDAStream(makeStream(0)); /* its first segment is bare */
+    Filled small = fill(KIB, 1), large = fill(3 * MIB, 2);
+    expect(small, getCurrentCUDAStream().stream());
+    cache::raw_delete(small.ptr);
+    for (void *ptr; cudaMalloc(&ptr, MIB) == cudaSuccess;)
+        all.push_back(ptr);
+    cudaGetLastError();
+    for (int i = 0; i < 3; i++) {
+        try {
+            fill(100, 4);
+        } catch (const c10::OutOfMemoryError &err) {
+            CHECK(strstr(err.what(), "out of memory"));
+            refused++;
+        }
+        expect(large, getCurrentCUDAStream().stream());
+    }
+    CHECK(refused == 3);
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(cudaFree(all.back()));
+        all.pop_back();
+    }
+    expect(fill(100, 5), getCurrentCUDAStream().stream());
+    expect(fill(KIB, 6), getCurrentCUDAStream().stream());
+}
+
 /* Each block is larger than all before, and none fits what the cache has: it gives back before it hoards, and what is
  * in use keeps its bytes. With a pool in use it could not, and is not asked to. */
 static size_t grow(size_t blocks, size_t *most) {
@@ -399,6 +430,7 @@ const Case data_cases[] = {
     CASE(a_batch_size_is_found),
     CASE(a_refusal_holds_nothing),
     CASE(small_blocks_are_had_where_larger_are_refused),
+    CASE(the_smallest_blocks_are_refused_where_there_is_no_memory),
     CASE(a_cache_that_hoards_gives_back),
     CASE(a_cache_with_pools_is_let_be),
     CASE(an_emptied_cache_is_the_devices),
