@@ -18,8 +18,12 @@ VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
     if (!vp_enter())
         return;
     begins = true;
-    /* Of what a block was promised not all can be had in a capture. */
-    vp_pools_each(pool) vp_bare_await(pool);
+    /* Of what a block was promised not all can be had in a capture. While one is waited for, another may be promised.
+     */
+    for (bool waited = true; waited;) {
+        waited = false;
+        vp_pools_each(pool) waited |= vp_bare_await(pool);
+    }
     if (!vp_timeline_get(&vp_state.timelines, stream, &timeline) && vp_list_empty(&timeline->capturing)) {
         /* What is idle gets the events that it needs while they are to be had. */
         vp_pools_each(pool) vp_bare_flush(pool);
