@@ -9,10 +9,10 @@ static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
     return res == CUDA_SUCCESS && at_once && !vp_copy_captured(stream) ? vp_copy_wait(stream) : res;
 }
 
-/* CUDA refuses a batch on the legacy stream, of a thread without a context, and in a capture. */
+/* CUDA refuses a batch on the legacy stream, of a thread without a context that lives, and in a capture. */
 static bool takes_batches(CUstream stream) {
-    CUcontext now;
-    return stream && stream != CU_STREAM_LEGACY && VP_REAL(cuCtxGetCurrent)(&now) == CUDA_SUCCESS && now &&
+    unsigned version;
+    return stream && stream != CU_STREAM_LEGACY && VP_REAL(cuCtxGetApiVersion)(NULL, &version) == CUDA_SUCCESS &&
            !vp_copy_captured(stream);
 }
 

@@ -266,6 +266,8 @@ static void no_copy_names_a_context_that_has_ended(void) {
     CHECK(cuMemcpyPeerAsync(ptr(c.dst), context, ptr(c.src), ended, SIZE, stream) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
     CHECK(peer_slices(&c, false, ended) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
     CHECK(peer_slices(&c, true, ended) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    CHECK_OK(cuCtxSetCurrent(ended));
+    CHECK(batch(&c) == CUDA_ERROR_INVALID_VALUE);
 }
 
 static void arrays_are_copied_too(void) {
