@@ -12,8 +12,8 @@ static size_t length;
 static const char *failure;
 
 static void say(const char *where, const char *question, long long answer) {
-    length += (size_t)snprintf(json + length, sizeof(json) - length, "%s\"%s, %s: %s\": %lld", length ? ", " : "", failure,
-                               where, question, answer);
+    length += (size_t)snprintf(json + length, sizeof(json) - length, "%s\"%s, %s: %s\": %lld", length ? ", " : "",
+                               failure, where, question, answer);
     cudaGetLastError();
 }
 
