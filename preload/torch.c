@@ -258,7 +258,7 @@ static void first_reported(CUdeviceptr ptr, size_t size) {
     said.first = 0;
 }
 
-/* What PyTorch makes of any size up to it, which it does not round. */
+/* What PyTorch makes of any smaller size, which it does not round. */
 static const size_t TINY = 512;
 
 /* A tiny block comes with nobody asked for room. Where there is no memory for it, PyTorch is out of memory: it keeps so
@@ -273,17 +273,13 @@ static void refuse_tiny(CUdevice device, CUdeviceptr ptr, size_t size) {
 }
 
 static void used(CUdeviceptr ptr, size_t size, const char *frame) {
-    CUdevice device = -1;
-    /* A size that came before may be one that PyTorch refused by itself. */
-    const bool tiny = size <= TINY && (!said.frame || size < said.size);
-    struct vp_bare_stream stream = said.stream;
-    if (tiny || !said.frame)
-        stream = vp_torch_hint_take(&said.hints, frame, &device);
+    CUdevice device = -1; /* of one that no size came before */
+    struct vp_bare_stream stream = said.frame ? said.stream : vp_torch_hint_take(&said.hints, frame, &device);
     if (said.first)
         first_reported(ptr, size);
     else if (!vp_bare_used(ptr, size, stream) && size > LEFT_MOST && !vp_api_owns(ptr))
         atomic_store(&vp_bare_beside, atomic_load(&unsplit_least) == SIZE_MAX); /* else a smaller place may do */
-    if (tiny && device >= 0)
+    if (device >= 0 && size <= TINY)
         refuse_tiny(device, ptr, size);
 }
 
