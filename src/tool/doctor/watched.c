@@ -50,12 +50,11 @@ pid_t vp_watched_start(char **argv, const char *library, const char *statistics)
     sigset_t before;
     vp_tool_flush();
     hold_endings(&before);
-    signal(SIGINT, SIG_IGN);
-    signal(SIGQUIT, SIG_IGN);
+    void (*const on_interrupt)(int) = signal(SIGINT, SIG_IGN), (*const on_quit)(int) = signal(SIGQUIT, SIG_IGN);
     pid_t pid = pipe2(failed, O_CLOEXEC) < 0 ? -1 : fork();
     if (!pid) {
-        signal(SIGINT, SIG_DFL);
-        signal(SIGQUIT, SIG_DFL);
+        signal(SIGINT, on_interrupt);
+        signal(SIGQUIT, on_quit);
         sigprocmask(SIG_SETMASK, &before, NULL);
         vp_launch_preload(library);
         setenv("VPOOL_STATS", statistics, 1);

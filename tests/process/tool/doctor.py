@@ -144,6 +144,20 @@ def doctor_passes_on_what_ends_it_while_it_starts_the_program():
     assert status >= 0 and "  the program was ended by signal 15" in out, (status, out)
 
 
+def doctor_leaves_ignored_signals_ignored():
+    """As those of a shell's background job are: the program is started as it is without the doctor."""
+    asks = "import signal; print([int(signal.getsignal(s) == signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGQUIT)])"
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        for ignored in (1, 0), (0, 1), (0, 0):
+            for number, is_ignored in zip(before, ignored):
+                signal.signal(number, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+            assert str(list(ignored)) in vpool("doctor", "--sim", "--", sys.executable, "-c", asks)[1], ignored
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def doctor_sees_obstacles():
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "static")
@@ -208,6 +222,7 @@ TESTS = [doctor_finds_all_well,
          doctor_tells_what_was_not_served,
          doctor_tells_of_what_is_ended_from_outside,
          doctor_passes_on_what_ends_it_while_it_starts_the_program,
+         doctor_leaves_ignored_signals_ignored,
          doctor_sees_obstacles,
          doctor_cleans_up,
          doctor_refuses_wrong_arguments]
