@@ -7,8 +7,8 @@
  * they need some body: pages that move from block to block leave each of them with gaps to be filled again.
  *
  * A block that reaches into a chunk pins it whole. Once more is lost in this way than is worth it, such a chunk is
- * replaced by single pages as the block comes, if that wins two at least; sooner where a slot lost some the last time
- * that memory was nearly used up, and where the rest lies beyond the segment. */
+ * replaced by single pages as the block comes, if that wins two at least; sooner where the rest lies beyond the
+ * segment. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 #include "pool/slack.h"

@@ -13,9 +13,8 @@
 /* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
 enum { SPARE_SHARE = 51, SPARE_PAGES = 8 };
 
-/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced; and while so much of
- * it is alive, in percent. */
-enum { WASTE_SHARE = 104, NEAR_WASTE_SHARE = 40, NEAR_PERCENT = 98 };
+/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
+enum { WASTE_SHARE = 104 };
 
 /* Such a share of it is lost before a chunk is replaced that is lost in vain for a part: it reaches further. */
 enum { LOSS_SHARE = 30 };
@@ -208,7 +207,7 @@ static bool list_idle(struct vp_pool *pool) {
         }
     for (int k = 0; k < VP_BARE_IDLE_KINDS; k++)
         vp_sort(bare->idle[k].list, sizeof(struct vp_bare_idle), bare->idle[k].count, is_worse, NULL);
-    const size_t most = share(pool, NEAR_WASTE_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
+    const size_t most = share(pool, LOSS_SHARE), edge = VP_SLOT_PAGES << pool->mem.granularity_shift;
     atomic_store(&bare->waste_most, most > edge ? most - edge : 0);
     bare->idle_at = vp_bare_past_now(&bare->past);
     bare->idle_releases = pool->mem.stats.calls.release;
@@ -233,8 +232,7 @@ bool vp_bare_tight(const struct vp_pool *pool, size_t n) {
         return true;
     if (stats->live_bytes <= stats->peak_live_bytes / 100 * VP_BARE_TIGHT_PERCENT)
         return false;
-    const bool near = stats->live_bytes > stats->peak_live_bytes / 100 * NEAR_PERCENT;
-    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, near ? NEAR_WASTE_SHARE : WASTE_SHARE);
+    return lost(pool) + (n << pool->mem.granularity_shift) > share(pool, WASTE_SHARE);
 }
 
 bool vp_bare_loses(const struct vp_pool *pool, size_t n) {
