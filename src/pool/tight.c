@@ -221,7 +221,6 @@ static void look_around(struct look *l, const struct run *run) {
     if (l->req->size <= run->end - run->begin) {
         look_from(l, run, vp_round_up(run->begin, l->req->align));
         look_from(l, run, aligned(l, run->end - l->req->size));
-        look_from(l, run, run->first);
     }
     look_from(l, run, aligned(l, run->first - rest));
     look_to(l, run, run->last + rest);
