@@ -35,8 +35,8 @@ enum { SPARED_MOST = 16, DOUBLED = 5, ABOUT = 128 };
 /* Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to
  * rest, and cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a
  * chunk to come round: with 8, half of its driver time went into building again what had been reaped. Video of some
- * 450 MiB needs ninety: with 40, two fifths. The floor is less in small programs. */
-enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 16384, MAPPINGS_FLOOR_SMALL = 4096 };
+ * 450 MiB needs ninety: with 40, two fifths. */
+enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 16384 };
 
 /* Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work
  * on them may not be over, and then they are passed by; but once it is, an excess goes away as fast as it came. A range
@@ -340,8 +340,7 @@ uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum
 }
 
 void vp_place_limit(struct vp_pool *pool, size_t built) {
-    const size_t floor = vp_pool_is_small(pool) ? MAPPINGS_FLOOR_SMALL : MAPPINGS_FLOOR;
-    const size_t most = vp_greater(pool->mem.chunk_count * MAPPINGS_PER_CHUNK, floor);
+    const size_t most = vp_greater(pool->mem.chunk_count * MAPPINGS_PER_CHUNK, MAPPINGS_FLOOR);
     if (pool->mem.mappings > most)
         vp_stitch_reap_some(&pool->mem, pool->mem.mappings - most, REAPS_PER_CHUNK * built + REAPS_LEAST);
 }
