@@ -275,13 +275,8 @@ static int reuse_scrap(struct vp_pool *pool, struct vp_request *req, struct vp_r
 }
 
 static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    if (vp_tight(pool, req) && vp_parking_flush(pool, VP_FLUSH_ALL)) {
-        int err = reuse_tight(pool, req, waits_of(req), out);
-        if (err != NEXT)
-            return err;
-    }
-    /* A few small blocks keep chunks from being wholly free. */
-    flush_caches(pool, req, VP_FLUSH_MOST);
+    /* A few small blocks keep chunks from being wholly free; in a small program, what caches keep is much. */
+    flush_caches(pool, req, vp_tight(pool, req) ? VP_FLUSH_ALL : VP_FLUSH_MOST);
     int err = vp_build(pool, req, waits_of(req), out);
     /* There is no chunk more for what is small, or to be alone: the rest of one will do, even if it cannot be shown. */
     if (err == -ENOMEM && req->pressed && !req->apart)
