@@ -270,8 +270,7 @@ static APART int between_large(struct vp_pool *pool, const struct vp_request *re
  * may ever want it, and two thousand streams had a fiftieth of what was alive in such. Not before all else: what lies
  * there is in the way of what is free beside it. */
 static int reuse_scrap(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    return vp_slack_roams_apart(pool) && !vp_tight(pool, req) ? between_large(pool, req, pool->mem.granularity, out)
-                                                              : NEXT;
+    return vp_slack_roams_apart(pool) ? between_large(pool, req, pool->mem.granularity, out) : NEXT;
 }
 
 static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
