@@ -1,4 +1,4 @@
-/* How long one call may take, and hold up others: see bound.h. */
+/* How long one call may take and hold up others: see bound.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bound.h"
 
@@ -10,26 +10,27 @@
 
 #include <errno.h>
 
-/* What a handle costs in a remap, a fresh one, and each MiB of fresh memory; and giving a handle back, by its mappings.
- * Measured on an H200 with driver 580. */
+/* Driver time for moving a handle, creating one, each MiB created, and for giving a handle back: each of its mappings,
+ * and the handle. Measured on an H200 with driver 580. */
 enum { MAP_NS = 24000, CREATE_NS = 31000, CREATE_MIB_NS = 47, UNMAP_NS = 15000, RELEASE_NS = 12000 };
 
-/* What a call may take, for the most part; a part of one that takes longer; and a batch of what is given back. */
+/* Time that most calls may take; that one part of a longer call takes; and that one call spends on giving back. */
 enum { BOUND_NS = 4200000, PART_NS = 3600000, RETURN_NS = 4000000 };
 
-/* So many handles are moved at once, then. In a program that roams what would take longer is made anew. Others come to
- * rest: they move them once, and where all did so at 5 ms, some held up to 1.23 times what was alive. There memory is
- * made anew only from some more handles on, at 17 ms; between, a range is built in parts. A plan saves many times as
- * much, and has small handles for blocks of other sizes. */
+/* How many handles are moved at once. In a program that roams whatever would take longer than BOUND_NS is created anew.
+ * Other programs come to rest, as they move them only once. When all of them created anew what took more than 5 ms,
+ * some held up to 1.23 times what was alive; so they do it only from MOVED_MOST handles on, at 17 ms, and between the
+ * two a range is built in parts. With a plan the limit is higher: it saves many times as much, and has small handles
+ * for blocks of other sizes. */
 enum { PART = PART_NS / MAP_NS, MOVED_MOST = 700, MOVED_BY_PLAN = 1100 };
 
-/* When the device had no more, it is not asked again for so many such calls. */
+/* After the device had no more memory, so many further calls do not ask it again. */
 enum { REST = 64 };
 
-/* Chunks looked at in a call for one to give back; and how often all are, in vain. */
+/* Chunks that a call looks at for one to give back; and how often all may be looked at in vain before it gives up. */
 enum { TRIES = 1024, PASSES = 32 };
 
-/* How long others get between two parts, in the terms of vp_pool_config.pause: it sleeps for a moment then. */
+/* How long other threads get between two parts, as an argument of vp_pool_config.pause: it sleeps for a moment then. */
 static const uint64_t GAP_NS = 2000000;
 
 /* ---- made anew ---- */
@@ -38,7 +39,7 @@ static uint64_t create_ns(size_t bytes) {
     return (uint64_t)(bytes >> 20) * CREATE_MIB_NS + (uint64_t)VP_FRESH_FEW * CREATE_NS;
 }
 
-/* How long the request takes if all that was chosen is moved. */
+/* How long the request takes if all chosen chunks are moved. */
 static uint64_t whole_ns(const struct vp_pool *pool, const struct vp_harvest *h, size_t want) {
     const size_t lacking = h->bytes < want ? want - h->bytes : 0;
     const size_t fresh = lacking ? lacking / vp_fresh_handle(pool, h->req, lacking) + 1 : 0;
@@ -124,13 +125,13 @@ bool vp_bound_parts(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
 
 /* A range that is being built. */
 struct parts {
-    CUdeviceptr addr, at, end; /* of the block: where it begins, how far it is built, and its end in whole granules */
-    CUdeviceptr stop;          /* the end of the addresses that are taken for it */
+    CUdeviceptr addr, at, end; /* of the block: its begin, how far it is built, and its end in whole granules */
+    CUdeviceptr stop;          /* end of the addresses taken for it */
 };
 
-/* Maps some more chunks. The last part makes up for what is short. */
+/* Maps some more chunks. The last part also creates what is still missing. */
 static int part(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct parts *p) {
-    /* The largest chunk may be larger by now than it was when the addresses were taken. */
+    /* The largest chunk may have grown since the addresses were taken. */
     const bool exact = req->alone || vp_pool_room(pool) > p->stop - p->end;
     struct vp_harvest h = {.req = req, .use = use, .exact = exact};
     size_t want = p->end - p->at, built;

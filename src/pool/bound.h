@@ -1,33 +1,36 @@
-/* How long one call may take, and hold up others.
+/* How long one call may take, and how long it may hold up other threads.
  *
- * A remap costs by the handle. A request that needs hundreds of them would keep its thread, and all that wait for the
- * library's lock, for tens of milliseconds. Two things are done about it:
- *   - while the device has memory to spare, what would take too long is made anew, in few large handles: more is held
- *     than slack allows. The excess goes back later, in calls that had nothing to build, a few milliseconds at a time;
- *   - where it has none, the range is built in parts, and the lock is let go between them. What is built so far, and
- *     the addresses of the rest, are in the state VP_BUILDING, in no index: nobody else takes them, and if the build
- *     fails they become free memory and a hole. One thread builds so at a time; who has no memory left waits for it.
+ * A remap costs some 24 us a handle. A request that needs hundreds of handles would keep its thread, and every thread
+ * that waits for the library's lock, busy for tens of milliseconds. Two things bound that:
+ *   - While the device has memory to spare, what would take too long to move is created anew in a few large handles.
+ *     The pool then holds more than slack allows. That excess goes back later, a few milliseconds at a time, in calls
+ *     that build nothing.
+ *   - Where the device has none to spare, the range is built in parts, and the lock is released between them. What is
+ *     built so far and the addresses of the rest are in state VP_BUILDING and in no index: nobody else takes them. If
+ *     the build fails they become free memory and a hole. One thread at a time builds so; a thread that finds no memory
+ *     waits for it.
  *
- * The caller holds the library's lock; vp_pool_config.pause lets it go. */
+ * The caller holds the library's lock; vp_pool_config.pause releases it for a while. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "pool/harvest.h"
 
-/* Drops chosen chunks that the request is rather made anew instead of; returns the bytes that makes, beside those that
- * are short anyway. To be told of the outcome, 0 or an error. */
+/* Removes from the harvest the chunks that are better created anew than moved. Returns how many bytes more are then
+ * created than were missing anyway (0: nothing changed). vp_bound_spared() must be told how the build ended: 0 or an
+ * error. */
 size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want);
 void vp_bound_spared(struct vp_pool *pool, size_t bytes, int err);
-/* A call has built nothing, or the program has `waited` for the device: gives some of the excess back. What frees have
- * left in one piece is in use for as long as the last of these may be, and mostly there is one: where all was looked at
- * in vain, only waits are worth another look. */
+/* Gives some of the excess back: after a call that built nothing, or after the program `waited` for the device. Work
+ * may use free memory until it has passed the last of the frees that left it, and mostly some has not yet: once all
+ * chunks were looked at in vain, only a wait makes another look worthwhile. */
 void vp_bound_settle(struct vp_pool *pool, bool waited);
 
 /* Is the range to be built in parts? */
 bool vp_bound_parts(struct vp_pool *pool, struct vp_harvest *h, size_t want);
-/* As vp_build(), so. -ENODEV: the request's stream or context has ended meanwhile. */
+/* As vp_build(), but in parts. -ENODEV: the request's stream or context ended while the lock was released. */
 int vp_bound_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_region **out);
-/* A request has found no memory: waits while a range is built in parts. False: none was. */
+/* For a request that found no memory: waits for the range that is being built in parts. False: there was none. */
 bool vp_bound_wait(struct vp_pool *pool);
-/* Has the request's stream or context ended, in such a wait? */
+/* Has the request's stream or context ended during such a wait? */
 bool vp_bound_ended(const struct vp_request *req);

@@ -13,9 +13,10 @@
 
 /* ---- where to build ---- */
 
-/* How much what grows may do so (1/GROWS_BY) before it needs other addresses. Sizes that have doubled time and again
- * will do so once more: a request of many handles, as memory was cut when sizes were small, gets addresses for three
- * more doublings, so many times its size. Each begins in what is free of the one before, and moves half as many. */
+/* A block that grows gets addresses to grow by 1/GROWS_BY of its size before it must move to others. Sizes that have
+ * doubled several times will double again: a request of at least DOUBLES_FROM handles, as memory was cut when sizes
+ * were small, gets DOUBLES times its size, enough for three doublings. Each size then begins in free memory of the one
+ * before, and moves half as many handles. */
 enum { GROWS_BY = 2, DOUBLES_FROM = 64, DOUBLES = 7 };
 
 static bool doubles(struct vp_pool *pool, const struct vp_request *req) {
@@ -23,11 +24,11 @@ static bool doubles(struct vp_pool *pool, const struct vp_request *req) {
     return req->size / DOUBLES_FROM >= handle && !vp_slack_roams(pool) && vp_place_doubles(pool, req);
 }
 
-/* Holes that are looked at for one request, where there are thousands. */
+/* Holes that are looked at for one request; there may be thousands. */
 enum { HOLES = 1024 };
 
-/* The longest usable end of a free region that lies right before a hole with room, of several that of the hole which
- * has been there for longest. False if there is none. */
+/* Finds the longest usable end of a free region right before a hole with room; of equally long ones, before the oldest
+ * hole. False: there is none. */
 static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_site *site) {
     const struct vp_index *holes = &pool->mem.holes[req->zone];
     const size_t room = vp_pool_room(pool);
@@ -53,8 +54,8 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
     return longest > 0;
 }
 
-/* A hole by itself, `room` bytes of which stay free for what lies before it to grow: for room alone nothing is given
- * up. */
+/* Takes a hole by itself. Its first `room` bytes stay free for what lies before to grow; no memory is given up for
+ * them. */
 static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t room, struct vp_site *site) {
     struct vp_region *hole;
     int err = vp_pool_hole(pool, req->zone, vp_round_up(req->size, pool->mem.granularity) + vp_pool_room(pool) + room,
@@ -64,7 +65,7 @@ static int find_hole(struct vp_pool *pool, const struct vp_request *req, size_t 
     return err;
 }
 
-/* One that is some part of the request at least (1/LONG_END). */
+/* An end that is at least 1/LONG_END of the request. */
 enum { LONG_END = 8 };
 
 static bool find_long_end(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
@@ -72,7 +73,7 @@ static bool find_long_end(struct vp_pool *pool, const struct vp_request *req, en
     return find_end(pool, req, use, site) && site->map - site->begin >= req->size / LONG_END;
 }
 
-/* As much of the request as lies before `map` is there. */
+/* Sets what of the request exists already: all that lies before `map`. */
 static void count_there(const struct vp_pool *pool, const struct vp_request *req, struct vp_site *site) {
     const size_t there = site->map - site->begin;
     site->there = site->begin;
@@ -80,7 +81,7 @@ static void count_there(const struct vp_pool *pool, const struct vp_request *req
     site->want = there < req->size ? vp_round_up(req->size - there, pool->mem.granularity) : 0;
 }
 
-/* Addresses of its own, with room on both sides for others to be built at its ends; if they are there for nothing. */
+/* Addresses of its own, with room on both sides for building at its ends; only if such a hole exists already. */
 static bool find_roomy_hole(struct vp_pool *pool, const struct vp_request *req, struct vp_site *site) {
     const size_t room = vp_tight_room(pool, req);
     const struct vp_region *hole = vp_index_first(
@@ -90,9 +91,9 @@ static bool find_roomy_hole(struct vp_pool *pool, const struct vp_request *req, 
     return hole;
 }
 
-/* A place that is too small, and can be made longer. What grows gets addresses of its own, with as many behind it as it
- * may need: they cost nothing. Else the end of a free region; else a hole. In a program that roams nearly every size
- * grows from another, and a long end is as good as addresses of its own. */
+/* A smaller place that can be extended, for a block that grows; else addresses of its own with room behind for it to
+ * grow, which cost nothing. For other blocks the end of a free region, else a hole. In a program that roams nearly
+ * every size seems to grow from another, and a long end is as good as addresses of its own. */
 static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                            struct vp_site *site) {
     if (req->alone)
@@ -107,8 +108,8 @@ static int find_loose_site(struct vp_pool *pool, const struct vp_request *req, e
     return find_end(pool, req, use, site) ? 0 : find_hole(pool, req, 0, site);
 }
 
-/* Where several streams roam, hardly a chunk is wholly free, and what a request lacks is made even where no slack is
- * left. There it gets a place that opens fewer granules, if there is one. */
+/* Where several streams roam hardly any chunk is wholly free, and missing memory is created even when no slack is left.
+ * Then the request gets a place that opens fewer granules, if there is one. */
 static bool find_tight_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                             struct vp_site *site) {
     if (!vp_tight(pool, req) && !vp_slack_crowded(pool, req))
@@ -130,12 +131,12 @@ static int find_site(struct vp_pool *pool, const struct vp_request *req, enum vp
 
 /* ---- build ---- */
 
-/* Is there something free that fits, but is not ready yet? */
+/* Does something free fit that is not ready yet? */
 static bool fit_pending(struct vp_pool *pool, const struct vp_request *req) {
     return vp_place_is_pending(pool, req) || vp_fit_find(&pool->mem, req, VP_USE_PENDING).region;
 }
 
-/* One thread does at a time; what it leaves is looked at anew. */
+/* Only one thread does this at a time; after a wait for another one, starts over. */
 static int build_in_parts(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use,
                           struct vp_region **out) {
     if (!vp_bound_wait(pool))
@@ -187,7 +188,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
         pool->ahead->small += want;
     if (spared)
         vp_bound_spared(pool, spared, err);
-    if (spared && err == -ENOMEM) /* it is not tried again so soon */
+    if (spared && err == -ENOMEM) /* not tried again so soon */
         return vp_build(pool, req, use, out);
     if (err)
         return err;

@@ -1,11 +1,13 @@
-/* Memory that other processes map (CUDA's legacy IPC). They can map whole chunks only, so that an exported block should
- * be alone in its chunks: the policy places blocks so (vp_request.alone). What is live beside one that it has not
- * placed so is shown, too, as CUDA shows it; what is free there is retired.
+/* Memory that other processes map (CUDA's legacy IPC).
  *
- * A block that was exported is never anybody else's. Another process may have it mapped for longer than the program
- * keeps it, and would read, and write over, what the next owner has there. When the block is freed it is retired, and
- * once all work on a chunk is over and nothing in it is live the chunk goes back to the device. For whom it is still
- * mapped elsewhere, the driver keeps it. */
+ * They can map only whole chunks, so an exported block should be alone in its chunks: the policy places blocks so
+ * (vp_request.alone). If it did not, other live blocks there are shown, too, as CUDA shows them; what is free there is
+ * retired.
+ *
+ * An exported block never becomes anybody else's memory. Another process may keep it mapped for longer than the program
+ * has it, and would read and overwrite what the next owner has there. When the block is freed it is retired; once all
+ * work on a chunk is over and nothing in it is live, the chunk goes back to the device. The driver keeps it for
+ * processes that still have it mapped. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/pool.h"
 
@@ -19,7 +21,7 @@ const struct vp_chunk *vp_pool_chunk_at(const struct vp_pool *pool, CUdeviceptr 
     return m->chunk;
 }
 
-/* The bytes of all chunks in which a block lies. */
+/* The addresses of all chunks in which a block lies. */
 static void chunks_of(const struct vp_pool *pool, const struct vp_region *block, CUdeviceptr *begin, CUdeviceptr *end) {
     *begin = vp_mapping_at(&pool->mem, block->addr)->addr;
     *end = vp_chunk_end(vp_mapping_at(&pool->mem, vp_region_end(block) - 1)->chunk);
@@ -35,7 +37,7 @@ int vp_pool_export_check(struct vp_pool *pool, const struct vp_region *block) {
 
 bool vp_pool_lies_alone(const struct vp_pool *pool, const struct vp_region *block) {
     CUdeviceptr begin, end;
-    /* A bare segment has its chunks to itself, once it is pinned. */
+    /* A pinned bare segment has its chunks to itself. */
     if (block->bare)
         return true;
     chunks_of(pool, block, &begin, &end);
@@ -60,7 +62,7 @@ int vp_pool_export(struct vp_pool *pool, struct vp_region *block) {
     vp_chunk_retire_free(&pool->mem, last);
     block->exported = true;
 mark:
-    /* What was retired must come back some day even if the export failed. */
+    /* Even if the export failed, retired memory must go back some day. */
     vp_mappings_each(m, &pool->mem, begin, end) {
         pool->mem.exported += !m->chunk->exported;
         m->chunk->exported = true;
@@ -68,7 +70,7 @@ mark:
     return err;
 }
 
-/* Is nothing in the chunk live, and all work on it over? `*waits`: the first is so, the second not yet. */
+/* Is nothing in the chunk live, and all work on it over? Sets `*waits` if only work is not over. */
 static bool over(const struct vp_pool *pool, const struct vp_chunk *chunk, bool *waits) {
     const struct vp_request anyone = {0};
     bool ready = true;

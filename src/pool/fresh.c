@@ -7,29 +7,29 @@
 
 #include <errno.h>
 
-/* Handles of the large zone. A remap costs by the handle, not by the byte, and a handle that a block covers in part is
- * pinned whole: so the handle grows with the request. With one in 128 it is remapped in some 128 calls however large it
- * is. One in 256 makes half as many calls again and spares a tenth of the waste; one in 64 saves a third of them and
- * wastes twice as much. Below 8 MiB the calls become too many: 4 MiB doubles them. Measured on recorded programs
- * (scripts/bench prints the frontier) and on training (there 286, 183 and 125 ms of driver time for 1.0044, 1.0049
- * and 1.0097 times what was live). */
+/* Sizes of handles in the large zone. A remap costs by the handle, not by the byte; but a block that covers a part of a
+ * handle pins all of it. So handles grow with the request: with 1/128 of it a remap takes some 128 calls at any size.
+ * With 1/256 it takes half as many calls again, and wastes a tenth less; 1/64 saves a third of the calls and wastes
+ * twice as much. Below 8 MiB calls become too many: 4 MiB doubles them. Measured on recorded programs (scripts/bench
+ * prints the frontier) and on training (286, 183 and 125 ms of driver time for 1.0044, 1.0049 and 1.0097 times what was
+ * live). */
 enum { HANDLE_SHARE = 128, HANDLE_LEAST = 8 << 20 };
 
-/* Requests from this size on have larger handles in programs that may never repeat: 8 GiB of what other requests had
- * left behind were moved in 400 handles, at 20 ms, and are in 130. */
+/* Larger requests have larger handles in programs that may never repeat: to move 8 GiB of what other requests had left
+ * took 400 handles, and 20 ms; it takes 130. */
 enum { HUGE = 1 << 30, HUGE_SHARE = 32 };
 
-/* In small programs a handle of that size which a block covers in part is much of what is alive. There it is at most
- * such a share of that. Measured on programs that never repeat: 1.27 to 1.29 times what is alive instead of 1.31 to
- * 1.38, 1.14 to 1.16 instead of 1.20 to 1.25. */
+/* In a small program a handle of HANDLE_LEAST that a block covers in part is much of what is alive. There it is at most
+ * 1/SMALL_SHARE of that. Measured on programs that never repeat: 1.27 to 1.29 times what is alive instead of 1.31 to
+ * 1.38, and 1.14 to 1.16 instead of 1.20 to 1.25. */
 enum { SMALL_SHARE = 64 };
 
-/* Fresh bytes, in largest handles, from which on a range ends in small handles even where large ones come out even.
- * Lower, and a program that grows step by step ends up with small handles only. */
+/* From so many largest handles on a range ends in small handles even if large ones would fit exactly. With a lower
+ * number a program that grows step by step ends up with small handles only. */
 enum { ENDS_FROM = 3 };
 
-/* Handles, and bytes, from which on it is asked first whether the device has all of them. To make what it has and fail
- * then takes long: the driver clears each, and an H200 whose half was free took 0.7 s for each request of all of it. */
+/* From so many handles and bytes on the device is first asked whether it has all of them. To create some and then fail
+ * takes long, as the driver clears each: an H200 with half its memory free took 0.7 s for each request of all of it. */
 enum { ASKED_FROM = 4, ASKED_BYTES = 1 << 30 };
 
 bool vp_fresh_possible(struct vp_pool *pool, size_t bytes, size_t largest) {
@@ -54,7 +54,7 @@ int vp_fresh_create(struct vp_pool *pool, size_t bytes, size_t largest, struct v
     return err;
 }
 
-/* The least of the largest handles. Every program is small at first: whether it stays so is known a little later. */
+/* The least size of a request's largest handles. All programs are small at first; whether they stay so shows later. */
 static size_t least_handle(const struct vp_pool *pool, const struct vp_request *req) {
     const size_t share = (pool->mem.stats.live_bytes + req->size) / SMALL_SHARE;
     return vp_slack_small(pool) && share < HANDLE_LEAST ? share : HANDLE_LEAST;
@@ -62,7 +62,7 @@ static size_t least_handle(const struct vp_pool *pool, const struct vp_request *
 
 size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     size_t size = pool->mem.granularity, most = req->size / HANDLE_SHARE;
-    /* The kernel's part of the driver registers for networks and storage what lies in one handle, and refuses else. */
+    /* The kernel driver registers memory for networks and storage only if it lies in one handle. */
     if (req->whole && fresh >= req->size)
         return fresh;
     if (req->size >= HUGE && vp_slack_novel(pool))
@@ -74,14 +74,14 @@ size_t vp_fresh_handle(const struct vp_pool *pool, const struct vp_request *req,
     most = vp_lesser(vp_greater(most, vp_greater(least, coarse)), pool->config.handle);
     while (size * 2 <= most)
         size *= 2;
-    /* Not so many that to make them takes long. */
+    /* Not so many handles that creating them takes long. */
     if (fresh / size > VP_FRESH_MOST && vp_fresh_may_be_few(pool))
         while (fresh / size > VP_FRESH_FEW)
             size *= 2;
     return size;
 }
 
-/* The largest handle of fresh memory in a new range. */
+/* The largest handle to create for a new range. */
 static size_t handle_of_range(const struct vp_pool *pool, const struct vp_harvest *h, size_t fresh) {
     size_t size = vp_fresh_handle(pool, h->req, fresh);
     while (h->few && fresh / size > VP_FRESH_FEW)
@@ -90,7 +90,7 @@ static size_t handle_of_range(const struct vp_pool *pool, const struct vp_harves
 }
 
 int vp_fresh_assemble(struct vp_pool *pool, struct vp_harvest *h, size_t want, CUdeviceptr addr, size_t *built) {
-    /* The chosen chunks move up to the front of the same memory, each over what was read before. */
+    /* Compacts the chosen chunks in place: each pointer is written over a candidate that was read before. */
     struct vp_chunk **chunks = (struct vp_chunk **)h->list;
     size_t old = h->chosen, lacking = h->bytes < want ? want - h->bytes : 0, fresh = 0;
     int err = 0;

@@ -7,22 +7,21 @@
 #include "pool/bound.h"
 #include "pool/parking.h"
 
-/* Less than this is not worth the driver's calls: 32 MiB, and a fiftieth of what is alive. What is idle beside that is
- * what other processes miss. */
+/* Less is not worth the driver calls: 32 MiB and a fiftieth of what is alive. Others lack what is idle beyond. */
 enum { LEAST = VP_GIVING_LEAST, LEAST_SHARE = 50 };
 
 /* The first period after a regret. */
 static const uint64_t PERIOD_FIRST_NS = 100000000;
 
-/* Of what was given back, 1/REGRET_SHARE made again is a mistake. */
+/* It is a mistake if 1/REGRET_SHARE of what was given back is created again. */
 enum { REGRET_SHARE = 2 };
 
 static uint64_t now_ns(const struct vp_pool *pool) {
     return pool->config.now ? pool->config.now() : 0;
 }
 
-/* No more is given by itself for now: a stream captures, or a block has yet to come that room was made for, and what is
- * freed meanwhile its cache frees for it, or as it collects garbage. */
+/* Is it no time to give back by itself? A stream captures; or room was made for a block that has yet to come, and
+ * PyTorch's cache frees segments meanwhile to make that room, or as it collects garbage. */
 static bool is_busy(const struct vp_pool *pool) {
     return atomic_load(&pool->mem.timelines->captures) > 0 || (pool->bare && vp_bare_promised(pool->bare));
 }
@@ -31,7 +30,7 @@ static size_t worth(const struct vp_pool *pool) {
     return LEAST + pool->mem.stats.live_bytes / LEAST_SHARE;
 }
 
-/* Gives back, and watches whether that will be regretted. */
+/* Gives memory back, and notes from when on that would be regretted. */
 static void give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
     struct vp_giving *g = &pool->giving;
     const uint64_t now = now_ns(pool);
@@ -47,8 +46,8 @@ static void give(struct vp_pool *pool, size_t keep, uint64_t period_least) {
     }
 }
 
-/* Is so much idle that it had better go back: most of what is held, or what frees alone have left, or a cache that is
- * being emptied? */
+/* Is so much idle that it should go back? It must be worth it, and most of what is held, or left by frees alone, or in
+ * a cache that is being emptied. */
 static bool is_much(struct vp_pool *pool) {
     const struct vp_giving *g = &pool->giving;
     size_t idle = vp_pool_idle(pool), least = worth(pool);
@@ -63,7 +62,7 @@ bool vp_giving_freed_some(struct vp_pool *pool) {
     if (is_busy(pool) || now_ns(pool) < g->not_before)
         return true;
     give(pool, 0, PERIOD_FIRST_NS);
-    /* Work may still use the rest: it is not asked again for every free. */
+    /* Work may still use the rest: do not try again at every free. */
     g->tried = g->freed + worth(pool);
     g->due = is_much(pool) && vp_pool_shrinkable(pool);
     return g->due;
@@ -91,7 +90,7 @@ void vp_giving_settle(struct vp_pool *pool) {
         const size_t held = pool->mem.stats.held_bytes;
         vp_giving_trim(pool, held > g->left ? held - g->left : 0);
         g->until = until ? until : pool->mem.timelines->recorded;
-        /* What is idle by then was freed later: nobody has asked for that. */
+        /* What is idle from then on was freed later, and nobody has asked to give that back. */
         if (until && !vp_timelines_waiting(pool->mem.timelines, until))
             g->left = g->loose = 0;
     }
@@ -102,8 +101,8 @@ void vp_giving_settle(struct vp_pool *pool) {
     g->due = is_much(pool) && vp_pool_shrinkable(pool);
 }
 
-/* Of what is held, as much was needed in a period as was live at once in it, and as much more as a peak takes: the
- * edges of chunks that blocks cover in part would have to be made again each time. */
+/* Bytes that a period with this peak needed: the peak, and what holding it takes at a peak, since the edges of chunks
+ * that blocks cover in part would otherwise be created again each time. */
 static size_t needed(const struct vp_pool *pool, uint64_t peak) {
     const struct vp_giving *g = &pool->giving;
     double more = g->top_live && g->top_held > g->top_live ? (double)g->top_held / (double)g->top_live : 1;
@@ -122,7 +121,7 @@ void vp_giving_tick(struct vp_pool *pool, uint64_t period_ns) {
 
 struct idle {
     struct vp_chunk *chunk;
-    uint64_t age; /* of the last free in it */
+    uint64_t age; /* number of the last free in it */
 };
 
 static uint64_t last_freed(const struct vp_pool *pool, const struct vp_chunk *chunk) {

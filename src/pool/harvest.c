@@ -20,8 +20,9 @@ static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const str
     }
 }
 
-/* Those that need no wait first. Large chunks first: a handle costs the same whatever its size. Then those whose region
- * is of least use otherwise; then the lowest, so that a repeating program repeats its addresses. */
+/* The order of choice. First chunks that need no wait; then large ones, as a handle costs the same at any size; then
+ * those whose region is of least use otherwise; then the lowest, so that a program that repeats itself repeats its
+ * addresses. */
 static bool before(const struct vp_candidate *a, const struct vp_candidate *b) {
     if (a->ready != b->ready)
         return a->ready;
@@ -38,12 +39,12 @@ static bool over(const void *a, const void *b, const void *ctx) {
     return before(a, b);
 }
 
-/* In a heap with its first on top. */
+/* Moves item `i` of the heap down to its place; the first in the order is on top. */
 static void sink(struct vp_candidate *c, size_t n, size_t i) {
     vp_heap_sink(c, sizeof *c, n, i, over, NULL);
 }
 
-/* Puts those of at most `most` bytes to the front; returns how many they are. */
+/* Moves the candidates of at most `most` bytes to the front; returns their number. */
 static size_t part(struct vp_candidate *c, size_t n, size_t most) {
     size_t m = 0;
     for (size_t i = 0; i < n; i++)
@@ -52,7 +53,7 @@ static size_t part(struct vp_candidate *c, size_t n, size_t most) {
     return m;
 }
 
-/* The smallest of those from `taken` on, and of these the first; or of those that need no wait. `n`: there is none. */
+/* The smallest candidate from `taken` on, of equal ones the first in the order; with `ready` only such. `n`: none. */
 static size_t smallest(const struct vp_candidate *c, size_t n, size_t taken, bool ready) {
     size_t least = n;
     for (size_t i = taken; i < n; i++)
@@ -62,12 +63,12 @@ static size_t smallest(const struct vp_candidate *c, size_t n, size_t taken, boo
     return least;
 }
 
-/* Puts the chosen ones to the front of the list. Of many chunks few are wanted: a heap sorts no more than these. */
+/* Moves the chosen candidates to the front. Of many few are wanted, so a heap sorts no more than these. */
 static size_t choose(struct vp_candidate *c, size_t n, size_t want, bool exact, size_t *bytes) {
     size_t end = part(c, n, want), heap = end, taken = 0, sum = 0;
     for (size_t i = heap / 2; i-- > 0;)
         sink(c, heap, i);
-    /* What it gives up lies behind it then; of that, what is taken at the very end, the last one first. */
+    /* What leaves the heap lies behind it; what is taken of that is moved to the very end, in reverse order. */
     while (heap && sum < want) {
         vp_sort_swap(&c[0], &c[--heap], sizeof *c);
         sink(c, heap, 0);
@@ -103,7 +104,7 @@ void vp_harvest(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
 
 /* ---- from the ends ---- */
 
-/* So many at most, some 0.4 ms. */
+/* Chunks to take at most; some 0.4 ms. */
 enum { ENDS_MOST = 16 };
 
 static bool is_end(struct vp_region *r) {

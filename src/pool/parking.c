@@ -1,4 +1,4 @@
-/* What the pool parks in stream caches, and frees for good when they give it up. */
+/* Blocks that the pool parks in stream caches, and frees for good when the caches give them up. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/parking.h"
 
@@ -8,12 +8,12 @@
 #include "pool/learnt/learn.h"
 #include "pool/place.h"
 
-/* The cache of a timeline, if it has one: NULL otherwise, or if the timeline is of another device. */
+/* The cache of a timeline; NULL: it has none, or is of another device. */
 static struct vp_stream_cache *cache_known(const struct vp_pool *pool, const struct vp_timeline *timeline) {
     return timeline->store && timeline->context->device == pool->mem.device ? timeline->store->cache : NULL;
 }
 
-/* The same, made if need be; NULL: the policy has none, the timeline is of another device, or memory ran out. */
+/* The same, made if need be. NULL: the policy has none, the timeline is of another device or gone, or out of memory. */
 static struct vp_stream_cache *cache_of(struct vp_pool *pool, struct vp_timeline *timeline) {
     bool parks = pool->traits.parks && !timeline->gone;
     struct vp_stream_store *store = parks ? vp_stream_store_of(&pool->mem, timeline) : NULL;
@@ -22,7 +22,7 @@ static struct vp_stream_cache *cache_of(struct vp_pool *pool, struct vp_timeline
     return store ? store->cache : NULL;
 }
 
-/* What has left a cache becomes free memory: under the event of its free, or else under one yet to be recorded. */
+/* Makes free memory of a block that has left a cache: behind the event of its free, or else behind a later one. */
 static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_evicted *evicted) {
     evicted->region->cache = NULL;
     if (vp_fence_empty(&evicted->fence))
@@ -42,25 +42,25 @@ static struct vp_stream_cache_block describe(const struct vp_pool *pool, struct 
                                           .event = vp_pool_worth_event(pool, r)};
 }
 
-/* So many requests make a round of a program that begins anew from nothing; fewer are blocks that come and go. */
+/* A program that begins again from nothing has made so many requests before; fewer are blocks that come and go. */
 enum { ROUND = 64 };
 
-/* Is this the last block of a round, of a program whose sizes hardly come again as its stream frees them? One that
- * begins anew from nothing asks for its blocks in the order of the last time; were one of them handed out from the
- * cache, all after it would lie elsewhere. */
+/* Is this the last block alive, after a round of requests, in a program whose streams hardly reuse what they free? A
+ * program that begins again from nothing asks for its blocks in the same order; if one were handed out from the cache,
+ * all later ones would lie elsewhere than before. */
 static bool is_last(struct vp_pool *pool, struct vp_stream_cache *cache, const struct vp_region *block) {
     size_t parked;
     if (!vp_stream_cache_was_vain(cache, &parked) || pool->mem.stats.live_bytes != block->asked + parked)
         return false;
-    /* A free may ask twice. */
+    /* One free may ask twice. */
     if (pool->mem.stats.allocs != pool->emptied)
         pool->ends_round = pool->mem.stats.allocs - pool->emptied >= ROUND;
     pool->emptied = pool->mem.stats.allocs;
     return pool->ends_round;
 }
 
-/* Does a plan count on each block of the large zone that comes and goes, as long as it is learnt, or followed? What a
- * cache hands out who learns does not see; and who follows finds it where the plan has others. */
+/* Does a plan, being learnt or followed, need to see this large-zone block come and go? A run that learns does not see
+ * what a cache hands out; in one that follows, such a block lies where the plan has others. */
 static bool is_planned(const struct vp_pool *pool, const struct vp_region *block) {
     const struct vp_ahead *p = pool->ahead;
     const struct vp_space *space = vp_space_of(&pool->mem, block->addr);
@@ -106,7 +106,7 @@ bool vp_parking_free_event(struct vp_stream_cache *cache, CUstream stream, CUdev
     unsigned at = vp_stream_cache_knows(cache, stream, addr);
     if (at == VP_STREAM_CACHE_RECENT || vp_fence_add_command(timelines, &fence, timeline, true))
         return false;
-    /* Two threads may free it at once, which is an error of theirs and none of ours. */
+    /* Two threads may free the block at once: an error of the program's, which must do us no harm. */
     if (!vp_stream_cache_put_known(cache, at, addr, &fence, out, &oldest)) {
         vp_fence_clear(timelines, &fence);
         return false;
@@ -123,11 +123,11 @@ struct vp_region *vp_parking_unpark(struct vp_pool *pool, const struct vp_reques
 
 /* ---- what caches give up ---- */
 
-/* A request of another stream that could use it, and what it gets. */
+/* A request of another stream that may take a block over, and the block it gets. */
 struct wanted {
     const struct vp_request *req;
     struct vp_handed *out;
-    bool more; /* more was given up than one block */
+    bool more; /* more than one block was given up */
 };
 
 static bool is_wanted(const struct wanted *w, const struct vp_evicted *evicted) {
@@ -159,7 +159,7 @@ int vp_handed_take(struct vp_pool *pool, struct vp_handed *handed, const struct 
     return 0;
 }
 
-/* Frees for good what a cache gave up, oldest first. `w`: somebody wants just one; else NULL. */
+/* Frees for good what a cache gave up, oldest first; but one block may go to `w` (NULL: to nobody). */
 static void settle_all(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_evicted *evicted, unsigned n,
                        struct wanted *w) {
     for (unsigned i = 0; i < n; i++) {

@@ -1,46 +1,45 @@
-/* Places worth keeping. A program that repeats itself asks again for the sizes that it asked for, in the same order.
- * Each place where a request was served is remembered by its size: if all of its bytes are free there, or in chunks
- * that can be switched back, the request is served there again, and the driver is not asked. What VPMM calls zombies
- * and GMLake stitched blocks is a part of this.
+/* Places worth keeping.
  *
- * Of several places of one size the *oldest* that is available is taken, and before any other choice. A program that
- * repeats itself from a state that it was in before (everything freed, say, or the end of a training step) then repeats
- * its addresses: at its n-th request the same bytes are live as the last time, so the places older than the one taken
- * then are unavailable as they were then, that one is available, and what was made later is not looked at. From the
- * second round on nothing is built, and no more is held than the first round needed. What escapes this: conditions that
- * no wait is allowed for, and blocks that the parking hands out. */
+ * A program that repeats itself asks for the same sizes in the same order. So each place where a request was served is
+ * remembered by its size. If all of its bytes are free there, or in chunks that can be switched back, the request is
+ * served there again, without a driver call. What VPMM calls zombies and GMLake stitched blocks is a part of this.
+ *
+ * Of several places of one size the *oldest* that is available is taken, before any other choice. A program that starts
+ * again from an earlier state (all freed, say, or the end of a training step) then repeats its addresses: at its n-th
+ * request the same bytes are live as the last time, so the same place is the oldest available one, and newer ones are
+ * not looked at. From the second round on nothing is built, and no more is held than the first round needed.
+ * Exceptions: fences for which no wait is allowed, and blocks that stream caches hand out. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/place.h"
 
-/* Places of the exact size that are tried, beside those that a live block is known to lie in. Too few, and a model of
- * many equal layers builds anew what it has: 32 are too few. */
+/* Places of the exact size that are tried, apart from those known to hold a live block. With too few (32, say), a model
+ * of many equal layers builds again what it has. */
 enum { TRIES = 512 };
 
-/* Larger places that are tried before a range is built, and how much larger they may be (1/OVER of the request: what is
- * over stays where it is, and slowly growing requests then find a range). Measured on recorded programs: fewer tries
- * build more ranges, more tries cost time at each request that finds no fit. */
+/* Larger places that are tried before a range is built, and how much larger they may be: by 1/OVER of the request. The
+ * rest stays where it is, and slowly growing requests then find a range. Measured on recorded programs: with fewer
+ * tries more ranges are built, more tries cost time at each request that finds no fit. */
 enum { TRIES_LARGER = 64, OVER = 2 };
 
-/* Smaller places that are tried before a range is built, and how much smaller they may be: 1/UNDER of the request, or
- * any that serves one from ANY_FROM bytes on. What grows step by step, like the cache of a decoder by a token at a
- * time, needs a few handles more then, instead of a range of its own for each step: with a place for all of its steps
- * decoding takes a quarter of the driver time. The largest tensors of a program whose lengths vary come in a new size
- * at each step: fine-tuning so takes two thirds of the time. Smaller requests with places of any size waste more. */
+/* Smaller places that are tried before a range is built, and how much smaller they may be: by 1/UNDER of the request,
+ * or any for requests from ANY_FROM bytes on. What grows step by step, like a decoder's cache by one token, then needs
+ * a few more handles instead of a new range for each step: with a place for all of its steps decoding takes a quarter
+ * of the driver time. The largest tensors of a program with varying lengths have a new size in each step: fine-tuning
+ * takes two thirds of the time so. Smaller requests would waste more with places of any size. */
 enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
 
-/* Smaller places that are spared. And a size has doubled if so many halves of it, or about that (1/ABOUT), have places:
- * with four a recorded program has some that do not double again. */
+/* Smaller places that are spared. A size has doubled if DOUBLED halvings of it, within 1/ABOUT, have places: with four
+ * a recorded program has sizes that do not double again. */
 enum { SPARED_MOST = 16, DOUBLED = 5, ABOUT = 128 };
 
-/* Old mappings for each chunk, on the average, and a floor for small pools. More let programs with long periods come to
- * rest, and cost the driver's bookkeeping (some hundred bytes each). Decoding with a growing cache needs some ten a
- * chunk to come round: with 8, half of its driver time went into building again what had been reaped. Video of some
- * 450 MiB needs ninety: with 40, two fifths. */
+/* Old mappings kept for each chunk, on average, and at least. More let programs with long periods come to rest, and
+ * cost the driver some hundred bytes each. Decoding with a growing cache needs some ten a chunk: with 8, half of its
+ * driver time went into rebuilding what had been reaped. Video of some 450 MiB needs ninety: with 40, two fifths. */
 enum { MAPPINGS_PER_CHUNK = 32, MAPPINGS_FLOOR = 16384 };
 
-/* Old mappings that are looked at when a range is built while there are too many: twice the range's own, and some. Work
- * on them may not be over, and then they are passed by; but once it is, an excess goes away as fast as it came. A range
- * costs the driver some 25 microseconds a mapping, and a look far less than one. */
+/* Old mappings looked at when a range is built while there are too many: twice the range's own, and REAPS_LEAST. If
+ * work on one is not over it is passed by; once it is, an excess goes as fast as it came. A range costs the driver some
+ * 25 us a mapping, a look far less. */
 enum { REAPS_PER_CHUNK = 2, REAPS_LEAST = 64 };
 
 RB_GENERATE(vp_place_tree, vp_place, by_size, vp_place_compare)
@@ -67,7 +66,7 @@ void vp_places_leave(struct vp_pool *pool, const struct vp_space *space) {
 
 void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_place *k = vp_slab_alloc(&pool->place_slab);
-    /* To forget a place for want of memory costs time later, nothing else. */
+    /* Forgetting a place when memory runs out only costs time later. */
     if (!k)
         return;
     *k = (struct vp_place){
@@ -79,29 +78,28 @@ void vp_place_add(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
         vp_place_remove(pool, vp_container_of(pool->place_used.next, struct vp_place, used));
 }
 
-/* The region that holds `addr`: mostly the one that held the last address, and to look it up means to go back over its
- * pages. */
+/* The region that holds `addr`: mostly `*last`; another look-up would walk back over the same pages. */
 static const struct vp_region *region_near(struct vp_pool *pool, CUdeviceptr addr, const struct vp_region **last) {
     if (!*last || addr - (*last)->addr >= (*last)->size)
         *last = vp_region_at(&pool->mem, addr);
     return *last;
 }
 
-/* A place, as a request finds it. */
+/* The state of a place for a request. */
 enum place {
-    PLACE_TAKEN, /* some of its bytes, here or where they are current, are not free or not for the request */
-    PLACE_GONE,  /* some of it is mapped no more */
+    PLACE_TAKEN, /* some bytes, here or where they are current, are not free, or not for the request */
+    PLACE_GONE,  /* a part is no longer mapped */
     PLACE_FREE,  /* free memory */
-    PLACE_AWAY,  /* the same once its chunks are switched back */
+    PLACE_AWAY,  /* free memory once its chunks are switched back */
 };
 
-/* A region that is not free as far as `end`: does a live block lie there? */
+/* Sets `*block` to the live block, if any, that keeps region `r` from being free up to the end of the range. */
 static void note_block(const struct vp_region *r, struct vp_region **block) {
     r = r->state == VP_FREE ? vp_region_next(r) : r;
     *block = r && r->state == VP_LIVE ? (struct vp_region *)r : NULL;
 }
 
-/* `block`: one that is live and in the way; untouched: none is known. */
+/* `*block`: a live block in the way; untouched if none is known. */
 static enum place range_find(struct vp_pool *pool, const struct vp_place *k, CUdeviceptr end,
                              const struct vp_request *req, enum vp_usable use, struct vp_region **block) {
     const CUdeviceptr addr = k->addr;
@@ -115,10 +113,10 @@ static enum place range_find(struct vp_pool *pool, const struct vp_place *k, CUd
         if (!m)
             return PLACE_GONE;
         if (m->chunk->mark == mark)
-            return PLACE_TAKEN; /* in the range twice: two of its addresses would be live */
+            return PLACE_TAKEN; /* twice in the range: two of its addresses would be live */
         m->chunk->mark = mark;
-        /* Of the current mapping the part in the range must be free, of another the whole chunk, wherever it is
-         * current. */
+        /* Of the current mapping only the part in the range must be free; of another mapping the whole chunk, wherever
+         * it is current. */
         bool here = m->chunk->current == m;
         CUdeviceptr begin = here ? at : m->chunk->current->addr, stop = m->chunk->current->addr + m->chunk->size;
         if (here && stop > end)
@@ -138,7 +136,7 @@ static enum place range_find(struct vp_pool *pool, const struct vp_place *k, CUd
     return vp_space_reserve(&pool->mem, 2 * pieces + 64) == 0 ? PLACE_AWAY : PLACE_TAKEN;
 }
 
-/* The first `size` bytes of a place, of which the first is mapped. */
+/* The state of the first `size` bytes of a place whose first byte is mapped. */
 static enum place place_find(struct vp_pool *pool, const struct vp_place *k, size_t size, const struct vp_request *req,
                              enum vp_usable use, struct vp_region **block) {
     CUdeviceptr end = k->addr + size;
@@ -150,15 +148,14 @@ static enum place place_find(struct vp_pool *pool, const struct vp_place *k, siz
     return vp_is_aligned(k->addr, req->align) ? range_find(pool, k, end, req, use, block) : PLACE_TAKEN;
 }
 
-/* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of memory for the
- * metadata. */
+/* Makes free memory of the first `size` bytes of a place that is free or away. False: neither, or out of metadata. */
 static bool switch_back(struct vp_pool *pool, struct vp_place *k, size_t size, enum place place) {
     bool switched = false;
     if (place != PLACE_AWAY)
         return place == PLACE_FREE;
     vp_mappings_each(m, &pool->mem, k->addr, k->addr + size)
         if (m->chunk->current != m) {
-            /* The pieces of chunks switched from elsewhere vary in number: ask anew for each. */
+            /* The chunks switched so far may have brought any number of pieces here: reserve again for each. */
             if (vp_space_reserve(&pool->mem, 64) < 0)
                 return false;
             vp_mapping_switch(&pool->mem, m);
@@ -175,7 +172,7 @@ static bool switch_over(struct vp_pool *pool, struct vp_place *k, size_t size, e
     return true;
 }
 
-/* The beginning of a place that is as large as the request or larger. */
+/* The state of the beginning of a place that is at least as large as the request. */
 static enum place look_at(struct vp_pool *pool, const struct vp_place *k, const struct vp_request *req,
                           enum vp_usable use, struct vp_region **block) {
     *block = NULL;
@@ -183,15 +180,14 @@ static enum place look_at(struct vp_pool *pool, const struct vp_place *k, const 
                                                                     : PLACE_GONE;
 }
 
-/* The first place of at least so many bytes, whether it may be free or not. */
+/* The first place of at least `size` bytes, whether it may be free or not. */
 static struct vp_place *first_from(struct vp_pool *pool, const struct vp_request *req, size_t size) {
     struct vp_place key = {.size = size};
     return RB_NFIND(vp_place_tree, &pool->places[req->zone], &key);
 }
 
-/* The first place that will do among those from `k` on that have at most `most` bytes; with `open`, those that may be
- * free: one in which a block lies goes aside then. That, and one that is found gone and is forgotten, count for no try.
- */
+/* The first place that will do, from `k` on, of at most `most` bytes. With `open`, looks at open places, and sets those
+ * aside in which a block lies. These, and gone places, which are forgotten, do not count as tries. */
 static inline struct vp_fit find(struct vp_pool *pool, struct vp_place *k, bool open, size_t most, int tries,
                                  const struct vp_request *req, enum vp_usable use) {
     struct vp_region *block;
@@ -211,7 +207,7 @@ static inline struct vp_fit find(struct vp_pool *pool, struct vp_place *k, bool 
     return (struct vp_fit){NULL, 0};
 }
 
-/* The oldest place of the request's size that may be free. */
+/* The oldest open place of the request's size. */
 static struct vp_place *oldest_open(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_place key = {.size = req->size};
     return RB_NFIND(vp_open_places, &pool->open_places[req->zone], &key);
@@ -257,8 +253,8 @@ struct vp_fit vp_place_find_larger(struct vp_pool *pool, const struct vp_request
                 use);
 }
 
-/* How far the addresses from the beginning of a place on are mapped, looking no farther than `size` bytes; 0: less than
- * the place. */
+/* The end of what is mapped from the beginning of a place on, looking no farther than `size` bytes; 0: not even the
+ * place is mapped. */
 static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_place *k, size_t size) {
     const struct vp_space *s = vp_space_of(&pool->mem, k->addr);
     const struct vp_mapping *m = vp_mapping_at(&pool->mem, k->addr + k->size - 1);
@@ -272,7 +268,7 @@ static CUdeviceptr mapped_end(const struct vp_pool *pool, const struct vp_place 
     return end;
 }
 
-/* Bytes without mappings from `addr` on, where the mappings of a place end. */
+/* Unmapped bytes from `addr` on, where the mappings of a place end. */
 static size_t room_at(const struct vp_pool *pool, CUdeviceptr addr) {
     const struct vp_space *s = vp_space_of(&pool->mem, addr - 1);
     const struct vp_region *r = addr - s->base < s->size ? vp_region_at(&pool->mem, addr) : NULL;

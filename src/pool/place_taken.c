@@ -1,9 +1,9 @@
-/* Places that a live block keeps from being free, found again when it is freed.
+/* Places that a live block occupies; they are set aside until it is freed.
  *
- * A program with thousands of equal blocks has as many places of their size, nearly all of which are taken: to look at
- * each of them for every request would take longer than to build. So a place in which a block is found goes aside,
- * under that block's address, and comes back with its free. Another block may lie in it then; that is seen when it is
- * looked at again, once for each free. */
+ * A program with thousands of equal blocks has as many places of their size, nearly all taken; to look at each of them
+ * for every request would take longer than to build. So a place in which a block is found is set aside under that
+ * block's address, and is looked at again when the block is freed. Another block may lie in it then; that is found at
+ * the next look, once for each free. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/place.h"
 

@@ -1,4 +1,4 @@
-/* The policies of libvpool.so: vpool's own. */
+/* The policies of libvpool.so: vpool's own alone. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/policy.h"
 

@@ -1,4 +1,4 @@
-/* The pool as a whole: opened, asked, freed into, and closed. */
+/* The pool as a whole: opened, allocated from, freed into, and closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 #include "pool/policy.h"
@@ -11,15 +11,15 @@
 
 #include <errno.h>
 
-/* Automatic reservation: plenty of addresses for old mappings beside each byte of any device of today; halved while
- * refused. */
+/* Default size of the first reservation: room for many old mappings of each byte of any present device. Halved, down to
+ * VA_LEAST, while the driver refuses. */
 static const size_t VA_FIRST = (size_t)1 << 42, VA_LEAST = (size_t)1 << 32;
 
-/* The part of the first reservation that the small zone gets. */
+/* The share of the first reservation for the small zone. */
 enum { SMALL_SHARE = 8 };
 
-/* Where a process may have so many addresses alone, as under ulimit -v, the program's own memory is to have most of
- * them, and other devices some. More are reserved as they are needed. */
+/* If the process's address space is limited, as by ulimit -v, reservations are only this share of it: the program's own
+ * memory needs most of it, other devices some. More is reserved as needed. */
 enum { LIMITED_SHARE = 32 };
 
 static size_t step_of(size_t addresses) {
@@ -120,7 +120,7 @@ int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region
     vp_exports_settle(pool);
     err = pool->policy->alloc(pool, req, out);
     if (err == -EBUSY) {
-        /* What could be waited for when it was chosen no longer can: no waits this time. */
+        /* What could be waited for when it was chosen no longer can be: this time without waits. */
         req->waits = VP_WAITS_NEVER;
         err = pool->policy->alloc(pool, req, out);
     }
@@ -154,8 +154,8 @@ struct vp_region *vp_pool_find(struct vp_pool *pool, CUdeviceptr addr) {
     return r && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
-/* The block that holds the address, or what else does. A granule may have thousands of small blocks, which are asked
- * for by their first byte or one near it. */
+/* The block that holds `addr`, or another region there. A granule may have thousands of small blocks, which are mostly
+ * looked up by their first byte or one near it. */
 enum { QUANTA_NEAR = 8 };
 static struct vp_region *block_near(const struct vp_memory *mem, CUdeviceptr addr) {
     for (CUdeviceptr i = 0, first = addr - addr % VP_QUANTUM; i < QUANTA_NEAR; i++) {
@@ -174,8 +174,8 @@ struct vp_region *vp_pool_find_inside(const struct vp_pool *pool, CUdeviceptr ad
     return r && r->state == VP_LIVE && (!r->cache || vp_stream_cache_recall(r)) ? r : NULL;
 }
 
-/* Notes that `timeline` frees here. Should the free of that block record its own event: may others want its bytes, and
- * are they worth it? */
+/* Should the free of the block on `timeline` record its own event: may others want its bytes, and are they worth one?
+ * Notes that this stream frees here. */
 static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline, const struct vp_region *block) {
     if (pool->traits.events != VP_EVENTS_WORTH)
         return pool->traits.events == VP_EVENTS_ALWAYS ||
@@ -184,7 +184,7 @@ static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline
         return false;
     if (!pool->first_stream)
         pool->first_stream = timeline->id;
-    /* A stream that only ever frees small blocks wants no large ones. */
+    /* A stream that only frees small blocks does not want large ones. */
     if (pool->first_stream != timeline->id)
         atomic_store_explicit(&pool->caches.several, true, memory_order_relaxed);
     return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
@@ -209,7 +209,7 @@ void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence
     vp_pool_verify(pool);
 }
 
-/* A region may begin in one line of the processor's cache and end in the next. */
+/* A region may span two cache lines. */
 enum { CACHE_LINE = 64 };
 
 static void fetch_region(const struct vp_list *va) {
@@ -228,7 +228,8 @@ int vp_pool_free_async(struct vp_pool *pool, struct vp_region *block, struct vp_
     bool record = wants_event(pool, timeline, block) && !(cache && vp_stream_cache_is_calm(cache));
     struct vp_fence fence = {0};
     assert(!block->cache);
-    /* The sooner the host has it back; and as CUDA's own, it is a command there. */
+    /* A spilled block: the sooner host memory is released the better. Joining streams: the free must be a command, as
+     * in CUDA. */
     record |= block->spilled || vp_timeline_joins(pool->mem.timelines, timeline);
     if (block->bare) {
         int err = vp_bare_barrier(pool, &fence);
@@ -337,7 +338,7 @@ void vp_pool_synchronized(struct vp_pool *pool, const struct vp_timeline *timeli
         timeline->store->synchronized = pool->mem.age;
 }
 
-/* What was reserved as sizes grew, and has nothing mapped, goes back to be had in one piece. Was there any? */
+/* Returns reservations without mappings to the driver, so that they can be had in one piece. True: there were some. */
 static __attribute__((noinline, cold)) bool give_addresses(struct vp_pool *pool, enum vp_zone_name zone) {
     struct vp_space *s, *next;
     bool any = false;
@@ -358,8 +359,7 @@ int vp_pool_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, bool
     int err = vp_stitch_hole(&pool->mem, zone, size, must, hole);
     if (!err || !must)
         return err;
-    /* No addresses are to be had any more, and what is free lies scattered among the holes: give it up, so that they
-     * unite. */
+    /* No addresses are left, and free memory lies scattered between holes: give it up, so that they unite. */
     vp_pool_trim(pool, 0);
     if ((*hole = vp_index_first(&pool->mem.holes[zone], size)))
         return 0;

@@ -1,4 +1,4 @@
-/* What was given back was made again: see giving.h. */
+/* Regret, when memory that went back is created again: see giving.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/giving.h"
 

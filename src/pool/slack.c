@@ -6,41 +6,41 @@
 
 #include <sys/mman.h>
 
-/* Requests that count, and how many of them make a window. */
+/* The least size of requests that count, and how many of them make a window. */
 enum { WORTH = 1 << 20, WINDOW = 256 };
 
-/* Sizes seen: as many as a large training step has several times over; forgotten at random beyond. A set of its own for
- * each few of them, so that a look-up touches one cache line. */
+/* Sizes that are remembered: several times as many as a large training step has; beyond that, random ones are
+ * forgotten. Each WAYS of them form a set, so that a look-up touches one cache line. */
 enum { SIZES = 4096, WAYS = 8 };
 
-/* Slack is for programs of which more than a twentieth is new for so many windows in a row; where most is new (the last
- * grade below) one will do. */
+/* Slack is for programs of which more than a twentieth is new for so many windows in a row; for one window if most is
+ * new (the last grade below). */
 enum { NOVEL = WINDOW / 20, NOVEL_WINDOWS = 3 };
 
-/* The price of a map, with its part of what belongs to it; a request may cost 5 us before more is held for it, and an
- * eighth of that for so many windows before less is. */
+/* The price of a map with its share of related calls; what a request may cost (5 us) before more memory is held for it;
+ * and below what (an eighth of that), for how many windows, less is held. */
 enum { MAP_NS = 40000, DEAR_NS = 5000, CHEAP_NS = DEAR_NS / 8, CHEAP_WINDOWS = 16 };
 
-/* The steps, in thousandths of what the user allows. Over bare segments further ones than STEPS, where a block costs
- * more than 20 us at the last of those: a cache that keeps many more addresses than it uses has no memory at most of
- * them, and 5 % more does not change that. Such a program took six times as long as with all the memory that its cache
- * keeps. Each step takes no more than half of what the device has. */
+/* The steps, in thousandths of what the user allows. Steps beyond STEPS are only for blocks over bare segments, if a
+ * block still costs more than 20 us: a cache that keeps many more addresses than it uses has no memory at most of them,
+ * and 5 % more does not change that. Such a program took six times as long as with all the memory that its cache keeps.
+ * Each further step takes at most half of what the device has left. */
 static const unsigned STEP[] = {0, 400, 700, 1000, 2000, 4000, 7000, 10000};
 enum { STEPS = 4, BLOCK_STEPS = sizeof STEP / sizeof *STEP, DEARER_NS = 20000 };
 
-/* Beyond that share: some chunks' rounding, less for small programs; nor are a small program's handles larger. */
+/* Allowed beyond that share: rounding of some chunks; less in small programs, whose handles are not larger either. */
 enum { ROOM = 32 << 20, ROOM_SHARE = 16 };
 
-/* The same where several streams use smaller chunks than APART_GRANULES: what is lacking because no chunk is wholly
- * free comes on top. With all of it two thousand streams, of 6.3 GiB, hold up to 1.05501 times that by slack alone. */
+/* The same where several streams use chunks below APART_GRANULES. What is missing because no chunk is wholly free adds
+ * to it: with all of ROOM two thousand streams with 6.3 GiB hold up to 1.05501 times that by slack alone. */
 enum { SEVERAL_ROOM = 30 << 20 };
 
-/* Handles grow with novelty, in grades: a share of the request, and at least so much. The last is for programs of which
- * most is new, and which have little use for small pieces; twice as large, and random sizes of 1 MiB to 1 GiB hold up
- * to 1.06 times what is alive. The first is for any that roams. */
+/* Handles grow with novelty in grades: a share of the request, and at least `least`. The first grade is for all
+ * programs that roam. The last is for programs of which most is new, and which have little use for small pieces; with
+ * handles twice as large, random sizes of 1 MiB to 1 GiB hold up to 1.06 times what is alive. */
 static const struct {
-    unsigned novel; /* of a window */
-    unsigned first; /* of its first requests, at the very beginning */
+    unsigned novel; /* more new sizes than this in a window */
+    unsigned first; /* or among the first requests */
     size_t share, least;
 } GRADE[] = {
     {0, 0, 32, 8 << 20},
@@ -49,55 +49,55 @@ static const struct {
 };
 enum { GRADES = sizeof GRADE / sizeof *GRADE };
 
-/* At the beginning, when most of the memory is made, all sizes are new: by so many requests it shows whether they come
- * again. To wait for the first window is too late: the pool is already cut small, and few of its chunks are ever made
- * again. */
+/* At the beginning, when most memory is created, all sizes are new; after so many requests it shows whether they come
+ * again. To wait for the first window is too late: the pool is already cut into small chunks, few of which are ever
+ * created anew. */
 enum { FIRST = 32 };
 
-/* A program that is small (pool.h) after so many requests, or new in most sizes, is taken to stay so for now. Recorded
- * programs that grow larger make not one call more then. */
+/* A program that is small (pool.h) after so many requests, or of which most sizes are new, is expected to stay so for
+ * now. Recorded programs that grow larger make no more calls for that. */
 enum { STAYS_SMALL = 96 };
 
-/* A program roams from more than a twelfth of new sizes in a window on (recorded ones have up to a fifteenth, and that
- * in their first); or if its first requests say so; or if of any 32 requests in a row so many are of sizes that are new
- * and differ (recorded ones have up to 12 such). Until it is known, each new size gets addresses of its own, and what
- * is free then lies in as many places. */
+/* A program roams if more than a twelfth of a window's sizes are new (recorded ones have up to a fifteenth, in their
+ * first window); or if its first requests say so; or if of any 32 requests in a row more than ROAMS_RECENT have sizes
+ * that are new and differ (recorded ones up to 12). Until that is known each new size gets addresses of its own, and
+ * free memory lies in as many places. */
 enum { ROAMS = WINDOW / 12, ROAMS_RECENT = 20 };
 
-/* It goes on roaming when nothing is new any more. Tables that double come in some hundred sizes, all of which are
- * known after a while, and never in the same order; and to be served in old places again would split what lies in one
- * piece by now. But for so many windows with next to none new, and next to nothing paid, it needs no slack. */
+/* It goes on roaming when nothing is new any more. Tables that double have some hundred sizes, all known after a while
+ * but never in the same order; serving them in old places again would split what is in one piece by now. But after so
+ * many windows with next to nothing new and next to no cost it needs no slack. */
 enum { STILL_WINDOWS = 32 };
 
-/* Where the host waits, and a GPU lags, what several streams have freed becomes theirs piece by piece: what is free is
- * not ready, and memory is made for it, again and again. There a block of this part of the peak and more goes to its
- * old place first, behind what its own stream did. */
+/* Where the host waits and a GPU lags, what several streams have freed becomes theirs piece by piece: free memory is
+ * not ready, and new memory is created again and again. There a block of at least this share of the peak goes to its
+ * old place first, behind its own stream's work. */
 enum { OLD_SHARE = 256 };
 
-/* New sizes are alike if most differ by no more than an eighth from the one before. */
+/* New sizes are alike if most differ by at most an eighth from the new one before. */
 enum { ALIKE = 8 };
 
-/* With several streams, blocks of so many granules and more get addresses of their own: side by side, parts of one
- * chunk wait for different streams. */
+/* With several streams, blocks of so many granules get addresses of their own: side by side, parts of one chunk would
+ * wait for different streams. */
 enum { APART_GRANULES = 8 };
 
-/* Of slack, in thousandths, no more is used at once where several streams use chunks that large: what is lacking
- * because parts of it wait for other streams comes on top. With all of it 16 streams of mixed sizes hold up to 1.0555
+/* Where several streams use chunks that large, only so much slack, in thousandths, is used at once: what is missing
+ * because parts of it wait for other streams adds to it. With all of it 16 streams of mixed sizes hold up to 1.0555
  * times what is alive, and 1.0528 so. */
 enum { APART_SLACK = 800 };
-/* Where several streams roam, smaller ones that need no more than so many new granules get handles of one each: one of
- * two, half of which another block pins, serves no other stream. Two thousand streams hold 1.055 times what is alive
- * so, and 1.06 without; with all handles of one granule they take a fifth longer. */
+/* Where several streams roam, smaller blocks that need at most so many new granules get handles of one granule each: a
+ * handle of two, half of it pinned by another block, serves no other stream. Two thousand streams so hold 1.055 times
+ * what is alive, and 1.06 without; with all handles of one granule they take a fifth longer. */
 enum { FINE_GRANULES = 2 };
 
-/* Larger handles only while the device, or what the user allows of it, has more than this part of it left: at the edge
- * what lies beside a live block in its chunk is lacking. */
+/* Handles are larger only while more than this share of the device, or of the user's limit, is left: close to the end,
+ * what lies beside a live block in its chunk would be missing. */
 enum { EDGE_SHARE = 8 };
 
-/* After pressure nothing is spent for so many windows. */
+/* Windows without slack after memory was short. */
 enum { REST_WINDOWS = 64 };
 
-/* Was the size seen before? From now on it was. */
+/* Was the size seen before? Remembers it. */
 static bool seen(struct vp_slack *s, size_t size) {
     const uint64_t hash = (size / VP_QUANTUM) * 0x9e3779b97f4a7c15u;
     uint32_t *set = s->sizes + (hash >> 32) % (SIZES / WAYS) * WAYS, tag = (uint32_t)(size / VP_QUANTUM);
@@ -113,7 +113,7 @@ static bool seen(struct vp_slack *s, size_t size) {
     return false;
 }
 
-/* Room for the sizes seen; false: there is none, or nobody asks for slack. */
+/* Makes room for the sizes; false: out of memory, or no slack is asked for. */
 static bool has_sizes(const struct vp_pool *pool, struct vp_slack *s) {
     return pool->config.slack && (s->sizes || (s->sizes = vp_os_take(SIZES * sizeof *s->sizes)));
 }
@@ -131,7 +131,7 @@ static void look_at_size(struct vp_slack *s, size_t size) {
     }
     s->recent = s->recent << 1 | (novel && !alike);
     s->count++;
-    /* Of the first ones more is made: settle(). Only one that is new makes more of them, or the first that is asked. */
+    /* settle() evaluates the first requests. Only a new size adds to `recent`; once, all of the first count. */
     if ((novel && !alike && (s->windows || s->count > FIRST)) || s->count == FIRST + 1)
         s->roams |= __builtin_popcount(s->recent) > ROAMS_RECENT;
 }
@@ -147,12 +147,12 @@ static unsigned grade(unsigned novel, bool first) {
     return g;
 }
 
-/* Before that there is time enough for a small program to be cut in chunks that are large for it. Whether that is
- * likely is told by the sizes of all but the smallest requests, in windows of their own: at most nine of the first 32
- * are new in recorded programs, and nearly all in those that never repeat. */
+/* Until then a small program could be cut into chunks that are large for it. How likely that is shows in the sizes of
+ * all but the smallest requests, in windows of their own: at most nine of the first 32 are new in recorded programs,
+ * and nearly all in programs that never repeat. */
 enum { EARLY_WORTH = 16 << 10, EARLY = 8, EARLY_WINDOW = 32 };
 
-/* Who asks for so much at once will hardly stay small, and small handles would be moved for ever. */
+/* A program that asks for so much at once will hardly stay small; it would move small handles for ever. */
 enum { EARLY_MOST = 11 << 20 };
 
 static void count_early(struct vp_slack *s, size_t size, bool novel) {
@@ -172,7 +172,7 @@ static void count_early(struct vp_slack *s, size_t size, bool novel) {
         s->early_count = s->early_novel = 0;
 }
 
-/* At the end of a window, or once the first requests were seen. */
+/* At the end of a window, or after the first requests: sets what follows from them. */
 static void settle(struct vp_slack *s, bool first) {
     s->grade = grade(s->novel, first);
     s->early = false;
@@ -182,7 +182,7 @@ static void settle(struct vp_slack *s, bool first) {
     s->still_windows = still ? s->still_windows + 1 : 0;
 }
 
-/* At the end of a window, with `maps` of the driver so far: up as far as step `last`, or down by one. */
+/* At the end of a window, with `maps` driver maps so far: goes up, to step `last`, or down by one. */
 static void step(struct vp_slack *s, uint64_t maps, unsigned last) {
     const uint64_t price = s->price = (maps - s->maps) * MAP_NS / WINDOW;
     s->novel_windows = s->novel > NOVEL ? s->novel_windows + 1 : 0;
@@ -228,12 +228,12 @@ void vp_slack_press(const struct vp_pool *pool, struct vp_slack *s) {
 
 /* ---- blocks over bare segments ---- */
 
-/* Windows after which somebody is to look, though no block lacks memory: what is held is paid for no more. And blocks
- * after which some more of that goes back. */
+/* After so many windows somebody should look even if no block lacks memory, as what is held may no longer be worth it.
+ * And after so many blocks more of that goes back. */
 enum { LOOKED_AT = 4, SHRUNK_AT = 16 };
 
-/* Where next to all sizes are new, a window is over after so many blocks: such a program paid as much in its first
- * thousand blocks, until all steps were taken, as in the fourteen thousand after them. */
+/* With nearly all sizes new, a window ends after so many blocks: such a program paid as much in its first thousand
+ * blocks, until all steps were taken, as in the next fourteen thousand. */
 enum { SHORT_WINDOW = WINDOW / 4 };
 
 void vp_slack_open_blocks(struct vp_pool *pool) {
@@ -249,19 +249,19 @@ bool vp_slack_count_block(struct vp_pool *pool, size_t size) {
     return (s->over && s->count % SHRUNK_AT == 0) || (s->step && s->count >= LOOKED_AT * WINDOW);
 }
 
-/* Bytes above the peak. */
+/* Bytes allowed above the peak at step `n`. */
 static size_t at_step(const struct vp_pool *pool, unsigned n) {
     return (size_t)((double)pool->mem.stats.peak_live_bytes / 100000 * STEP[n] * pool->config.slack);
 }
 
-/* What the device has left, with what is held above the peak. */
+/* Bytes that the device has left, including those held above the peak. */
 static size_t left(const struct vp_pool *pool) {
     const uint64_t peak = pool->mem.stats.peak_live_bytes, held = pool->mem.stats.held_bytes;
     return vp_memory_device_free(&pool->mem) + (held > peak ? held - peak : 0);
 }
 
-/* The step that a window may lead to: one more, or several where a block costs many times what it may; further ones
- * within half of what the device has left. */
+/* The step after this window: one more, or several if a block costs many times what it may; beyond STEPS only within
+ * half of what the device has left. */
 static unsigned next_step(const struct vp_pool *pool, uint64_t price) {
     const unsigned now = pool->bare_slack.step;
     unsigned next = now < BLOCK_STEPS - 1 ? now + 1 : now;
@@ -272,7 +272,7 @@ static unsigned next_step(const struct vp_pool *pool, uint64_t price) {
     return pool->bare_slack.rest ? 0 : next;
 }
 
-/* While a program makes no call, hardly anybody looks, and what it paid was for several windows. */
+/* While a program makes no driver call, hardly anybody looks; the counts may then be those of several windows. */
 void vp_slack_look_at_blocks(struct vp_pool *pool) {
     struct vp_slack *s = &pool->bare_slack;
     const uint64_t maps = pool->mem.stats.calls.map;
@@ -303,7 +303,7 @@ static bool apart(const struct vp_pool *pool, size_t size) {
     return several_streams(pool) && size >= APART_GRANULES * pool->mem.granularity;
 }
 
-/* How much may be held, with `thousandths` of what the user allows. */
+/* Bytes that may be held with `thousandths` of the slack that the user allows. */
 static size_t allowed(const struct vp_pool *pool, const struct vp_request *req, unsigned thousandths) {
     const uint64_t most = several_streams(pool) && !apart(pool, pool->mem.largest) ? SEVERAL_ROOM : ROOM;
     const uint64_t room = vp_lesser((pool->mem.stats.live_bytes + req->size) / ROOM_SHARE, most),
@@ -326,7 +326,7 @@ static bool needs_all(const struct vp_pool *pool) {
 
 bool vp_slack_room(const struct vp_pool *pool, const struct vp_request *req, size_t fresh) {
     const struct vp_slack *s = &pool->slack;
-    /* Blocks that are alike are better made longer than made anew: what they are longer by is all that one needs. */
+    /* Blocks that are alike are better extended than created anew: only the difference is needed. */
     const bool all = needs_all(pool) && (!s->alike_sizes || fresh <= req->size / ALIKE);
     const unsigned step = all ? STEPS - 1 : s->step;
     const unsigned share = apart(pool, pool->mem.largest) && STEP[step] > APART_SLACK ? APART_SLACK : STEP[step];
@@ -365,19 +365,19 @@ bool vp_slack_packs(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_slack *s = &pool->slack;
     if (vp_slack_roams(pool))
         return !s->alike_sizes && !apart(pool, req->size);
-    /* So may the very first ones, as long as hardly one size came again. */
+    /* The first requests may be packed, too, as long as hardly a size came again. */
     return on(pool) && !s->windows && s->count >= FIRST / 8 && s->count < FIRST && 4 * s->novel >= 3 * s->count &&
            2 * s->alike <= s->novel;
 }
 
-/* Until a program was known to roam, its blocks got addresses of their own, and what is left of these serves nobody.
- * Where most sizes are new, little is left so; and what several streams have freed lies everywhere. */
+/* Until a program was known to roam its blocks got addresses of their own; what is left of these serves nobody. If most
+ * sizes are new little is left so; and what several streams have freed lies everywhere. */
 bool vp_slack_gathers(const struct vp_pool *pool, const struct vp_request *req) {
     return req->zone == VP_ZONE_LARGE && vp_slack_roams(pool) && vp_slack_packs(pool, req) &&
            pool->slack.grade + 1 < GRADES && !apart(pool, SIZE_MAX);
 }
 
-/* Is the end of what there is so near that each byte beside a live block will count? */
+/* Is so little left that each byte beside a live block counts? */
 static bool at_edge(const struct vp_pool *pool, size_t fresh) {
     const struct vp_memory *mem = &pool->mem;
     size_t left, total;

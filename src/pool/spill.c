@@ -1,6 +1,6 @@
-/* A block whose end, or all of it, lies in the host's memory: see spill.h.
+/* A block whose end, or all of it, lies in host memory: see spill.h.
  *
- * Nothing is left to be remembered of it: no place, and no stream cache keeps it. Such memory is slow, so that the next
+ * Such a block is not remembered: it becomes no place, and no stream cache keeps it. Host memory is slow, so the next
  * request of its size had better find the device's. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/spill.h"
@@ -12,14 +12,14 @@
 
 #include <errno.h>
 
-/* Handles of the host's memory. To make one takes its time by the byte (5 to 7 ms for 32 MiB), so that larger ones
- * spare nothing, and to unmap and release a large one takes long at once. */
+/* Largest handle of host memory. Creating one takes its time by the byte (5 to 7 ms for 32 MiB), so that larger ones
+ * save nothing; and unmapping and releasing a large one takes long at once. */
 enum { HOST_HANDLE = 64 << 20 };
 
-/* What the block is made of: the device's chunks first, then the host's. */
+/* The chunks of a block: first the device's, then the host's. */
 struct parts {
     struct vp_chunk **chunks;
-    size_t old, count; /* those that there were, and all of them */
+    size_t old, count; /* those that existed before; all */
 };
 
 static void unmake(struct vp_pool *pool, struct parts *p) {
@@ -42,12 +42,12 @@ static int make_host(struct vp_pool *pool, size_t bytes, struct parts *p) {
     return err;
 }
 
-/* What was chosen of the idle ones, as much more of the device as there is, and the host's for what is then lacking. */
+/* Collects the chunks: the chosen idle ones, new ones of the device as far as there are, host memory for the rest. */
 static int gather(struct vp_pool *pool, struct vp_harvest *h, const struct vp_spill_room *room, struct parts *p) {
     const size_t most = room->device - h->bytes < room->fresh ? room->device - h->bytes : room->fresh;
     size_t lacking = h->req->size - h->bytes, fresh = 0, more = lacking < most ? lacking : most;
     int err = 0;
-    /* The chosen chunks move up to the front of the same memory, each over what was read before. */
+    /* Compacts the chosen chunks in place: each pointer is written over a candidate that was read before. */
     p->chunks = (struct vp_chunk **)h->list;
     for (size_t i = 0; i < h->chosen; i++)
         p->chunks[i] = h->list[i].chunk;
@@ -60,7 +60,7 @@ static int gather(struct vp_pool *pool, struct vp_harvest *h, const struct vp_sp
     for (size_t i = p->old; i < p->old + fresh; i++)
         lacking -= p->chunks[i]->size;
     p->count += fresh;
-    if (err == -ENOMEM) /* somebody else was faster */
+    if (err == -ENOMEM) /* another process was faster */
         err = lacking > room->host ? -EDQUOT : 0;
     if (!err)
         err = make_host(pool, lacking, p);
@@ -69,7 +69,7 @@ static int gather(struct vp_pool *pool, struct vp_harvest *h, const struct vp_sp
     return err;
 }
 
-/* Lays it out, so that it shares no chunk with anything. */
+/* Sets size, zone and alignment, so that the block shares no chunk with anything. */
 static int lay_out(struct vp_pool *pool, struct vp_request *req) {
     if (!pool->traits.gives || req->asked > SIZE_MAX / 4 || !vp_spill_possible(&pool->mem))
         return -EOPNOTSUPP;
@@ -108,7 +108,7 @@ int vp_spill_alloc(struct vp_pool *pool, struct vp_request *req, const struct vp
     err = vp_fit_take(&pool->mem, (struct vp_fit){vp_region_at(&pool->mem, addr), addr}, req, out);
     if (spilled && !err)
         vp_spill_went_live(&pool->mem, *out);
-    else if (spilled) /* without memory to describe it: it goes back with the next settling */
+    else if (spilled) /* no memory to describe it: released at the next settling */
         pool->mem.exports_changed = true;
     if (!err)
         vp_pool_note_peak(pool->mem.stats.live_bytes, &pool->mem.stats.peak_live_bytes, pool, NULL);

@@ -1,4 +1,4 @@
-/* The stream cache: blocks that a stream has freed, ready for its next request. See stream_cache.h. */
+/* Stream caches: blocks that a stream has freed, ready for its next request. See stream_cache.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/stream_cache.h"
 
@@ -7,31 +7,30 @@
 #include <sched.h>
 #include <string.h>
 
-/* Serials handed to a cache at a time. Fewer cost a visit to the slow path more often (a tenth of a nanosecond each at
- * 4096); it is what shows a program that caches serve alone to those who watch its counts (watch/shared_stats.h). */
+/* Serials that a cache gets at a time. Fewer mean more visits to the slow path (a tenth of a nanosecond a call at
+ * 4096). These visits show a program that caches serve alone to readers of its statistics (watch/shared_stats.h). */
 enum { SERIALS = 4096 };
 
-/* Blocks up to this size are tiny. With larger ones (2 KiB, 4 KiB) the layout of others hangs so much on what is parked
- * that recorded programs which repeat themselves do not come to rest: they ask the driver for something again and
- * again. */
+/* Blocks up to this size are tiny. With a larger bound (2 or 4 KiB) the layout of other blocks depends so much on what
+ * is parked that recorded programs which repeat themselves do not come to rest, and call the driver again and again. */
 enum { TINY = 1024 };
 
-/* Where so many blocks were parked for nothing, sizes hardly repeat, and only one block in some is parked to see
- * whether they do by now. */
+/* After VAIN blocks were parked without one being reused, sizes hardly repeat: only one block in VAIN_TRIES is parked,
+ * to see whether they do by now. */
 enum { VAIN = 64, VAIN_TRIES = 8 };
 
-/* Slots in which a remembered block may lie, from the one of its address on. */
+/* Slots in which a block may be remembered, from the one of its address on. */
 enum { WAYS = 4 };
 
-/* So many requests in a row must have been served from the cache before it may keep what it holds, and before it is
- * calm. Measured on recorded programs: with fewer, phases that only look calm cost memory. */
+/* Requests in a row that a cache must have served before it may keep its blocks, and before it is calm. Measured on
+ * recorded programs: with fewer, phases that only look calm cost memory. */
 enum { KEEPS = 16, CALM = 256 };
 
 /* ---- its lock: held for some ten nanoseconds ---- */
 
 enum { SPINS = 100, YIELDS = 100 };
 
-/* Not analysed: these are what it is made of. */
+/* Not analysed: these functions implement the lock. */
 __attribute__((noinline, cold)) static void lock_taken(struct vp_stream_cache *cache) {
     for (unsigned n = 0; atomic_exchange_explicit(&cache->lock.taken, true, memory_order_acquire); n++)
         if (n >= SPINS + YIELDS)
@@ -50,7 +49,7 @@ static void cache_unlock(struct vp_stream_cache *cache) VP_RELEASES(cache->lock)
     atomic_store_explicit(&cache->lock.taken, false, memory_order_release);
 }
 
-/* What is also looked at without it. */
+/* Counters that are also read without the lock. */
 static unsigned get(const atomic_uint *n) {
     return atomic_load_explicit(n, memory_order_relaxed);
 }
@@ -90,8 +89,7 @@ static struct vp_stream_cache_block *remember(struct vp_stream_cache *cache, con
     return &cache->recent[at];
 }
 
-/* Where it remembers a live block at that address; VP_STREAM_CACHE_RECENT: nowhere. Without the lock this was so a
- * moment ago. */
+/* The slot where it remembers a live block at that address, as of a moment ago without the lock; ..._RECENT: none. */
 static unsigned remembered(const struct vp_stream_cache *cache, CUdeviceptr addr) {
     for (unsigned way = 0; way < WAYS; way++)
         if (recent_at(cache, slot_of(addr, way)) == addr)
@@ -99,7 +97,7 @@ static unsigned remembered(const struct vp_stream_cache *cache, CUdeviceptr addr
     return VP_STREAM_CACHE_RECENT;
 }
 
-/* True if it is still remembered there: it comes out. */
+/* Takes a remembered block out into `*out`. False: it is no longer remembered there. */
 static bool forget(struct vp_stream_cache *cache, CUdeviceptr addr, unsigned at, struct vp_stream_cache_block *out)
     VP_REQUIRES(cache->lock) {
     if (at == VP_STREAM_CACHE_RECENT || recent_at(cache, at) != addr)
@@ -124,7 +122,7 @@ static void list(struct vp_stream_cache *cache) VP_REQUIRES(cache->lock) {
 /* The i-th parked block, oldest first. */
 #define PARKED(cache, i) ((cache)->parked[(cache)->slot[i]])
 
-/* Blocks that differ in it differ in size. The lowest bit says that they are tiny. */
+/* Blocks with different tags have different sizes. The lowest bit is set for tiny ones. */
 static uint16_t tag_of(size_t asked) {
     return (uint16_t)(asked * UINT64_C(0x9e3779b97f4a7c15) >> 48 & ~UINT64_C(1)) | (asked <= TINY);
 }
@@ -133,7 +131,7 @@ static bool is_tiny(uint16_t tag) {
     return tag & 1;
 }
 
-/* Looked at without its lock: may it hold a block of that size? */
+/* Number of parked blocks of the tag's kind, without the lock; 0: none has that size. */
 static unsigned of_kind(const struct vp_stream_cache *cache, uint16_t tag) {
     return atomic_load_explicit(&cache->kinds[tag * VP_STREAM_CACHE_KINDS >> 16], memory_order_relaxed);
 }
@@ -143,7 +141,7 @@ static void count_kind(struct vp_stream_cache *cache, uint16_t tag, int more) {
                           memory_order_relaxed);
 }
 
-/* `fence`: what the block waits for besides its stream, then passed over; NULL: nothing. */
+/* `fence`: what the block waits for besides its stream (its points pass over); NULL: nothing. */
 static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_block *block, struct vp_fence *fence)
     VP_REQUIRES(cache->lock) {
     unsigned n = get(&cache->count);
@@ -161,7 +159,7 @@ static void push(struct vp_stream_cache *cache, const struct vp_stream_cache_blo
     list(cache);
 }
 
-/* Its condition, if it has one, is the caller's. What comes out lies there until the next one is parked. */
+/* Its fence, if any, is the caller's to handle. The result stays valid until the next block is parked. */
 static const struct vp_stream_cache_block *take_out(struct vp_stream_cache *cache, unsigned i)
     VP_REQUIRES(cache->lock) {
     unsigned left = get(&cache->count) - 1;
@@ -178,11 +176,11 @@ static const struct vp_stream_cache_block *take_out(struct vp_stream_cache *cach
     return &cache->parked[slot].block;
 }
 
-/* Takes out all, or all but tiny ones; oldest first. Returns how many. */
+/* Takes out all blocks, or all but tiny ones, oldest first. Returns their number. */
 static unsigned give_up(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) VP_REQUIRES(cache->lock) {
     unsigned count = get(&cache->count), begin = 0, n = 0;
     uint8_t slots[VP_STREAM_CACHE_PARKED];
-    /* Mostly that is the last one alone, behind many tiny ones. */
+    /* Mostly only the last one is not tiny. */
     if (!all)
         for (unsigned more = count - get(&cache->tiny), i = begin = count; more; begin = i)
             more -= !is_tiny(cache->tag[--i]);
@@ -205,15 +203,15 @@ static unsigned give_up(struct vp_stream_cache *cache, bool all, struct vp_evict
     return n;
 }
 
-/* Four tags in a word, and what tells of each of them whether it is 0 (some that are not may look so). */
+/* A word holds four tags. EACH serves to find those that are 0; some others may look so. */
 enum { TAGS = 4, TAG_BITS = 16 };
 static const uint64_t EACH = UINT64_C(0x0001000100010001);
 
-/* The block of that size that was parked last; `count`: none. */
+/* The index of the block of that size that was parked last; `count`: none. */
 static unsigned find(const struct vp_stream_cache *cache, size_t asked, const void *owner) VP_REQUIRES(cache->lock) {
     unsigned n = get(&cache->count);
     uint64_t tags, want = tag_of(asked) * EACH;
-    /* Mostly it is the last one parked. */
+    /* Mostly it is the last one. */
     if (n && PARKED(cache, n - 1).block.asked == asked && PARKED(cache, n - 1).block.owner == owner)
         return n - 1;
     for (unsigned w = (n + TAGS - 1) / TAGS; w-- > 0;) {
@@ -229,7 +227,7 @@ static unsigned find(const struct vp_stream_cache *cache, size_t asked, const vo
     return n;
 }
 
-/* Takes a parked block into use again. Its own stream need not wait for it. */
+/* Takes a parked block into use again. Its own stream need not wait for its fence. */
 static inline const struct vp_stream_cache_block *give_out(struct vp_stream_cache *cache, unsigned i, uint64_t serial)
     VP_REQUIRES(cache->lock) {
     cache->spent += !vp_fence_empty(&PARKED(cache, i).fence);
@@ -237,7 +235,7 @@ static inline const struct vp_stream_cache_block *give_out(struct vp_stream_cach
     block->serial = serial;
     cache->allocs++;
     add(&cache->calm, block->event);
-    /* That a tiny one was wanted says nothing about others. */
+    /* A request for a tiny block says nothing about the reuse of others. */
     if (block->asked > TINY || get(&cache->in_vain) < VAIN)
         set(&cache->in_vain, 0);
     return block;
@@ -245,8 +243,8 @@ static inline const struct vp_stream_cache_block *give_out(struct vp_stream_cach
 
 /* ---- the fast path ---- */
 
-/* A capture that begins raises the count and then passes every cache: whoever finds 0 here is done before the stream
- * captures, and may ask for its id. */
+/* Is `stream` the cache's own? A capture that begins first raises `captures` and then passes every cache: a thread that
+ * sees 0 here is done before the stream captures, and may ask for its id. */
 static bool names(const struct vp_stream_cache *cache, CUstream stream) {
     const struct vp_timelines *timelines = cache->all->timelines;
     unsigned long long id;
@@ -291,7 +289,7 @@ enum vp_stream_cache_answer vp_stream_cache_free(struct vp_stream_cache *cache, 
 
 /* ---- under the library's lock ---- */
 
-/* Drops the points of blocks that the stream took back. The cache's lock is held too. */
+/* Drops the points of blocks that the stream took back. Under both locks. */
 static void drop_spent(struct vp_stream_cache *cache) VP_REQUIRES(cache->lock) {
     if (cache->spent)
         cache->timeline->refs -= cache->spent;
@@ -406,7 +404,7 @@ void vp_stream_cache_remember(struct vp_stream_cache *cache, const struct vp_str
     cache_unlock(cache);
 }
 
-/* Does it hold the block, whose size is known? */
+/* Does it hold this block as parked? */
 static bool holds(const struct vp_stream_cache *cache, const struct vp_region *block) VP_REQUIRES(cache->lock) {
     uint16_t tag = tag_of(block->asked);
     for (unsigned i = of_kind(cache, tag) ? get(&cache->count) : 0; i-- > 0;)
@@ -450,7 +448,7 @@ bool vp_stream_cache_has_some(const struct vp_stream_cache *cache) {
     return get(&cache->count) != get(&cache->tiny) || get(&cache->calm);
 }
 
-/* Somebody else wants what it holds: it is calm no more. */
+/* Gives blocks up. Somebody else wants what the cache holds, so it is calm no more. */
 static unsigned evict(struct vp_stream_cache *cache, bool all, struct vp_evicted *out) VP_REQUIRES(cache->lock) {
     unsigned n = give_up(cache, all, out);
     drop_spent(cache);
@@ -466,10 +464,10 @@ unsigned vp_stream_cache_evict(struct vp_stream_cache *cache, struct vp_evicted 
     return n;
 }
 
-/* What caches may keep together: what rounding to a few handles costs anyway. */
+/* What all caches together may keep: as much as rounding to a few handles costs anyway. */
 enum { KEPT_BYTES = 32 << 20 };
 
-/* May the cache keep what it holds? Then it counts as kept. */
+/* May the cache keep what it holds? If so, that counts as kept. */
 static bool keeps(const struct vp_stream_cache *cache, size_t *kept) VP_REQUIRES(cache->lock) {
     size_t bytes = *kept + cache->bytes;
     if (get(&cache->calm) < KEEPS || bytes > KEPT_BYTES)
@@ -494,7 +492,7 @@ unsigned vp_stream_cache_close(struct vp_stream_cache *cache, struct vp_evicted 
     cache_lock(cache);
     unsigned n = evict(cache, true, out);
     cache->id = 0;
-    /* What it gave out lives on, and is no more its business. */
+    /* The blocks that it gave out live on without it. */
     for (unsigned i = 0; i < VP_STREAM_CACHE_RECENT; i++)
         if (recent_at(cache, i)) {
             cache->recent[i].region->serial = cache->recent[i].serial;

@@ -6,79 +6,77 @@
 
 #include <errno.h>
 
-/* Smaller requests are not worth a wait, but in a small program; nor do their frees record the events that are waited
- * for. */
+/* Smaller requests are not worth a wait, except in a small program; nor do their frees record events to wait for. */
 enum { WORTH = 1 << 20 };
 
-/* Memory above the most that was alive at once which needs no wait: half a percent, as promised, and some chunks'
- * rounding. */
+/* Memory above the peak of live bytes that needs no wait: half a percent, as promised, and rounding of some chunks. */
 enum { SHARE = 200, ROOM = 32 << 20 };
 
-/* In a small program those would be much: there it is so much of what is alive. */
+/* In a small program ROOM would be much: there it is at most 1/ROOM_SHARE of what is alive. */
 enum { ROOM_SHARE = 16 };
 
 static size_t room(size_t alive) {
     return alive / ROOM_SHARE < ROOM ? alive / ROOM_SHARE : ROOM;
 }
 
-/* Memory above that peak which may be made, for a GPU that lags, before idle memory is moved. Measured on a training
- * that gathers its layers on a second stream: with nothing it moves memory all the time, and takes 1.3 to 1.5 times as
- * long; with an eighth 1.02 times. A small program has nothing but `room` for it. */
+/* For a GPU that lags, memory above that peak is created before idle memory is moved, up to this share. Measured on a
+ * training that gathers its layers on a second stream: without it memory moves all the time, and training takes 1.3 to
+ * 1.5 times as long; with an eighth, 1.02 times. A small program gets only `room` for it. */
 enum { LAG_SHARE = 8 };
 
-/* The bound of a wait: 50 ms is long for a layer of a network, and short for whoever watches. Waits that took longer
- * and succeeded make it longer. */
+/* The bound of a wait: 50 ms is long for a layer of a network, and short for a person. Longer waits that succeeded
+ * raise it to BOUND_TIMES the longest. */
 static const uint64_t BOUND_LEAST_NS = 50000000, BOUND_MOST_NS = 1000000000;
 enum { BOUND_TIMES = 4 };
 
-/* After a wait in vain none is tried for so long; after two in a row the program is taken to be held up by itself, and
- * none for longer, and longer. */
+/* How long no wait is tried after one in vain. After two in a row the program seems to hold itself up, and the rest is
+ * long, and doubles each time. */
 static const uint64_t REST_NS = 250000000, REST_LONG_NS = 60000000000, REST_LONGEST_NS = 3600000000000;
 
-/* What waits cost the program is the time for which the device has no work. It may run out of it in a wait, or in the
- * driver calls of the same request. And the host is no longer as far ahead as it was: that it runs out of work in the
- * driver calls of later requests is due to the waits before, up to as much as they took in all; until it has still work
- * after as long a time, for then the host has caught up. No program is farther ahead than a second. How much work was
- * left when the device was last seen to have some is not known, nor when it gets more after a request: both are short,
- * and taken to be alike. */
+/* The cost of waits to the program is the time for which the device has no work. The device may run out of it in a
+ * wait, or in driver calls of the same request. And after a wait the host is less far ahead than before: if the device
+ * runs out of work in driver calls of later requests, earlier waits are to blame, for up to their total time. That ends
+ * when the device still has work after as long a time: the host has caught up. No program is more than a second ahead.
+ * Two short times are unknown, and taken to be equal: how much work was left when the device was last seen to have
+ * some, and when it gets more after a request. */
 static const uint64_t AHEAD_MOST_NS = 1000000000;
 
-/* Of the program's time, what may be lost: a hundredth; and at its beginning, when memory has yet to be made and the
- * host has no time to spare, as much as one wait in vain may take. With less, most of what a program holds in the end
- * would be granted to it in its first moments. */
+/* The part of the program's time that may be lost: a hundredth, and at the beginning, when memory is still created and
+ * the host has no time to spare, as much as one wait in vain may take. With less, most of what the program holds in the
+ * end would be granted in its first moments. */
 enum { LOST_SHARE = 100 };
 static const uint64_t LOST_FIRST_NS = 50000000;
 
-/* Beyond that so much of what is alive may be held more: with that waits are fewer and shorter. If so much time is lost
- * nevertheless, twice as much, until it is all of it. */
+/* If more time is lost, this share of what is alive may be held in addition: then waits are fewer and shorter. Each
+ * time GRANT_NS more are lost the share doubles, until it is all of it. */
 enum { GRANT_SHARE = 16, GRANTS_DOUBLED = 4 };
 static const uint64_t GRANT_NS = 5000000;
 
-/* What memory is worth, in time that may be lost: as much as is alive is worth so much, and a part of it that part. The
- * more is held already the dearer more is, by the fourth power of held / alive. So no single wait takes most of what
- * may be lost at the beginning (20 ms, in a recorded training, for memory that it needed a moment later anyway), and
- * yet what is held does not run away so fast while one wait after the other is too short: docs/measured-log.md.
- * In a small program, which has no other room, it is worth more. And a wait may take longer where waits have left more
- * of their part of the program's time: an eighth of that. */
+/* What memory is worth, in time that may be lost. As much memory as is alive is worth PRICE_NS, a part of it that part;
+ * and the more is held already the more it is worth, by the fourth power of held / alive. So no single wait uses up
+ * most of what may be lost at the beginning (20 ms in a recorded training, for memory that it needed a moment later
+ * anyway), and yet what is held does not run away while wait after wait is too short: docs/measured-log.md. In a small
+ * program, which has no other room, memory is worth SMALL_TIMES as much. A wait may also take 1/LEFT_SHARE of what
+ * waits have left of their part of the program's time. */
 static const uint64_t PRICE_NS = 8000000;
 enum { LEFT_SHARE = 8, SMALL_TIMES = 4 };
 
-/* The host's lead is of use where driver calls are to come. As many are expected as there were lately: so much for each
- * map, forgotten within a tenth of a second. Where they take no more than may still be lost (more of it at the
- * beginning, where all programs make memory), a wait may use all of the lead: one that is cut short leaves the device
- * as far behind as it was, and the next request waits in vain, too. */
+/* The host's lead matters if driver calls are to come. As many are expected as there were lately: MAP_NS for each map,
+ * forgotten within a tenth of a second. If they take no more than may still be lost (more at the beginning, when all
+ * programs create memory), a wait may use up all of the lead: one that is cut short leaves the device as far behind as
+ * it was, and the next request waits in vain, too. */
 static const uint64_t MAP_NS = 40000, MAPS_FORGOTTEN_NS = 100000000, LEAD_FIRST_NS = 30000000;
 
-/* When the device ran out of work between two looks is not known: half way, but so much before at most, as the program
- * may have had nothing to do. */
+/* It is not known when the device ran out of work between two looks: half-way is assumed, but at most so long ago, as
+ * the program may have had nothing to do. */
 static const uint64_t GAP_MOST_NS = 400000;
 
-/* A request that itself raises the most that was alive is one of a program that still grows: what is made beyond will
- * soon be lacking anyway, and up to such a part of what is alive it is. */
+/* A request that raises the peak itself belongs to a program that still grows, and will soon need what is created
+ * beyond it: up to this share of what is alive it does not wait. */
 enum { GROWTH_SHARE = 4 };
 
-/* Have other streams freed memory, a granule of it or more in one piece, that the request may not use yet? Of a small
- * program's small requests: as much as they need. */
+/* Have other streams freed memory that the request may not use yet, in a piece of a granule or more? For small requests
+ * of a small program: in one as large as the request. */
 static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
     const size_t least = vp_pool_is_small(pool) && req->size < pool->mem.granularity ? req->size
@@ -94,14 +92,14 @@ static bool pending(const struct vp_pool *pool, const struct vp_request *req) {
     return false;
 }
 
-/* Where streams wait, the host does only for a small program whose blocks lie tight: old mappings are in the way of
- * others there, and can be unmapped only when the host has seen that work on them is over. */
+/* Where streams wait, the host waits only for a small program whose blocks lie tight. There old mappings are in the way
+ * of others, and can be unmapped only when the host has seen work on them end. */
 static bool host_waits(const struct vp_pool *pool, const struct vp_request *req) {
     return req->waits == VP_WAITS_HOST ||
            (req->waits == VP_WAITS_EARLY && pool->traits.host_waits && vp_tight(pool, req));
 }
 
-/* May the host wait for this request at all, which would make the pool hold so much? */
+/* May the host wait at all for this request, which would make the pool hold `held` bytes? */
 static bool may_wait(const struct vp_pool *pool, const struct vp_request *req, size_t held, bool blocked) {
     if (!pool->config.pause || !host_waits(pool, req) || req->impatient || req->pressed || req->strict ||
         (req->asked < WORTH && !vp_pool_is_small(pool)))
@@ -118,12 +116,12 @@ bool vp_throttle_room(const struct vp_pool *pool, const struct vp_request *req, 
            pool->mem.stats.held_bytes + fresh <= peak + (vp_pool_is_small(pool) ? 0 : peak / LAG_SHARE) + room(peak);
 }
 
-/* What waits may cost of the program's time. */
+/* Time of the program that waits may cost so far. */
 static uint64_t may_lose(const struct vp_pool *pool) {
     return (pool->config.now() - pool->throttle.opened) / LOST_SHARE + LOST_FIRST_NS;
 }
 
-/* See MAP_NS. */
+/* May a wait use up the host's lead? See MAP_NS. */
 static bool may_use_lead(struct vp_pool *pool) {
     struct vp_throttle *t = &pool->throttle;
     const uint64_t now = pool->config.now(), ago = now - t->maps_at, maps = pool->mem.stats.calls.map;
@@ -135,14 +133,14 @@ static bool may_use_lead(struct vp_pool *pool) {
     return now >= t->short_before && t->remaps_ns <= (now - t->opened) / LOST_SHARE + LEAD_FIRST_NS;
 }
 
-/* What is left of their part of the program's time, should all be lost that still may be. */
+/* What waits have left of their part of the program's time, if all is lost that still may be. */
 static uint64_t left(const struct vp_pool *pool) {
     const uint64_t all = (pool->config.now() - pool->throttle.opened) / LOST_SHARE;
     const uint64_t used = pool->throttle.lost_ns + pool->throttle.ahead_ns;
     return all > used ? all - used : 0;
 }
 
-/* Does the program still grow, and may as much be held for that? */
+/* Does the program still grow, and may so much be held for that? */
 static bool grows(const struct vp_pool *pool, const struct vp_request *req, size_t held) {
     const size_t alive = pool->mem.stats.live_bytes + req->size;
     return req->waits == VP_WAITS_HOST && !vp_pool_is_small(pool) && alive > pool->mem.stats.peak_live_bytes &&
@@ -167,14 +165,14 @@ bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
     return true;
 }
 
-/* The device ran out of work during a wait or a request, and stood still for so long. */
+/* The device was out of work for `ns` nanoseconds, during a wait or a request: counts what waits are to blame for. */
 static void lose(struct vp_throttle *t, uint64_t ns) {
     ns = vp_lesser(ns, t->ahead_ns);
     t->ahead_ns -= ns;
     t->lost_ns += ns;
 }
 
-/* All that the device has to do now. Where no event says so that is recorded at once, what does is looked for. */
+/* Notes all that the device has to do now. If no event recorded now tells of that, looks for another way. */
 static void note_work(struct vp_pool *pool, struct vp_context *context, struct vp_fence *fence) {
     struct vp_timelines *timelines = pool->mem.timelines;
     const bool named = vp_timelines_all_named(timelines);
@@ -183,7 +181,7 @@ static void note_work(struct vp_pool *pool, struct vp_context *context, struct v
         vp_timelines_poll(timelines, true);
 }
 
-/* After a wait: had the device something to do when the request began? If not, that may be due to the wait. */
+/* After a request: does the device still have work that it had before? If not, waits may be to blame. */
 static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp_context *context) {
     struct vp_throttle *t = &pool->throttle;
     struct vp_timelines *timelines = pool->mem.timelines;
@@ -204,7 +202,7 @@ static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp
     vp_fence_clear(timelines, &t->probe);
 }
 
-/* Should it be looked after this request? Then what the device has to do now is noted. */
+/* Is the device to be looked at after this request? If so, notes what it has to do now. */
 static __attribute__((noinline, cold)) bool will_look(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_throttle *t = &pool->throttle;
     if (req->waits != VP_WAITS_HOST || !req->timeline || req->asked < WORTH || !vp_fence_empty(&t->probe) ||
@@ -215,7 +213,7 @@ static __attribute__((noinline, cold)) bool will_look(struct vp_pool *pool, cons
     return true;
 }
 
-/* Where waits have cost more than they may, more is held from now on, a step at a time. */
+/* If waits have cost more than they may, allows more to be held from now on, a step at a time. */
 static void grant(struct vp_pool *pool) {
     struct vp_throttle *t = &pool->throttle;
     const uint64_t most = may_lose(pool);
@@ -228,26 +226,26 @@ static void grant(struct vp_pool *pool) {
     t->lost_ns = most - GRANT_NS;
 }
 
-/* One request's wait. All zero at first. */
+/* The waits of one request. All zero at first. */
 struct wait {
-    uint64_t begin, bound; /* when it began; how long it may take */
-    uint64_t moved_at;     /* when some work was last seen to be over */
-    uint64_t working_at;   /* when the device last had something left to do of that */
+    uint64_t begin, bound; /* when they began; how long they may take together */
+    uint64_t moved_at;     /* when some work was last seen to end */
+    uint64_t working_at;   /* when the device last had something left to do of `busy` */
     uint64_t over;         /* when the host last stopped waiting */
-    uint64_t serial;       /* events up to this one are worth waiting for */
+    uint64_t serial;       /* number of the last event worth waiting for */
     struct vp_fence busy;  /* all that the device had to do when it began */
-    size_t lacking;        /* new memory that would have been made instead */
+    size_t lacking;        /* bytes of new memory that would have been created instead */
     bool late;             /* it has taken too long */
-    bool in_vain;          /* and nothing of that was gained */
+    bool in_vain;          /* and spared no memory */
 };
 
-/* How long a wait may take, whatever it is for. */
+/* How long a wait may take, whatever for. */
 static uint64_t bound_of(const struct vp_throttle *t) {
     const uint64_t bound = BOUND_TIMES * t->longest_ns;
     return bound < BOUND_LEAST_NS ? BOUND_LEAST_NS : bound > BOUND_MOST_NS ? BOUND_MOST_NS : bound;
 }
 
-/* And for what it is for. */
+/* How long it may take for what it would spare. */
 static uint64_t worth(struct vp_pool *pool) {
     if (may_use_lead(pool))
         return BOUND_MOST_NS;
@@ -264,13 +262,13 @@ static uint64_t worth(struct vp_pool *pool) {
 static void begin(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
     wait->begin = wait->moved_at = wait->working_at = wait->over = pool->config.now();
     wait->bound = vp_lesser(bound_of(&pool->throttle), worth(pool));
-    /* What was freed with no event of its own gets one, which can be asked like any other. */
+    /* Records events for frees that have none, so that these can be asked for, too. */
     vp_timelines_poll(pool->mem.timelines, true);
     note_work(pool, req->context, &wait->busy);
     wait->serial = pool->mem.timelines->recorded;
 }
 
-/* Waits until some work is over, so that another try may do. False: nothing is left to wait for, or it takes long. */
+/* Waits until some work is over, so that another try may succeed. False: nothing to wait for, or it takes too long. */
 static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wait *wait) {
     struct vp_timelines *timelines = pool->mem.timelines;
     for (;;) {
@@ -282,7 +280,7 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
         pool->config.pause(waited);
         if (req->timeline->gone || req->context->gone)
             return false;
-        /* It may live on after all: a release that was not the last, a detachment. */
+        /* It may live on: the release may not have been the last, or was a detachment. */
         if (req->context->ending)
             continue;
         vp_timelines_poll(timelines, false);
@@ -306,7 +304,7 @@ static void rest(struct vp_throttle *t, uint64_t now) {
     t->short_before = now + rest_ns;
 }
 
-/* Short waits in vain are one when they have taken as long as one, together. */
+/* Several short waits in vain count as one when they have taken as long together. */
 static bool long_in_vain(struct vp_throttle *t, const struct wait *wait, uint64_t took) {
     t->vain_ns = wait->in_vain ? t->vain_ns + took : 0;
     if (t->vain_ns < bound_of(t))
@@ -315,7 +313,7 @@ static bool long_in_vain(struct vp_throttle *t, const struct wait *wait, uint64_
     return true;
 }
 
-/* The request has been served, or has failed: what was learnt is kept. */
+/* The request was served, or failed: keeps what the wait has taught. */
 static void end(struct vp_pool *pool, struct wait *wait) {
     struct vp_throttle *t = &pool->throttle;
     uint64_t now = pool->config.now(), took = now - wait->begin;
@@ -324,7 +322,7 @@ static void end(struct vp_pool *pool, struct wait *wait) {
     if (long_in_vain(t, wait, took)) {
         if (!t->lacking)
             t->no_place_before = now + REST_LONG_NS;
-        else if (wait->begin >= t->rested) /* else it went on beside the last one in vain: nothing new is learnt */
+        else if (wait->begin >= t->rested) /* else it ran beside the last one in vain, and teaches nothing new */
             rest(t, now);
     } else if (!wait->in_vain) {
         t->fruitless = 0;

@@ -1,42 +1,41 @@
 /* Where the blocks of a small program lie.
  *
- * What a block of a few granules leaves free at its ends is much of what such a program has alive, and a granule of
- * which one byte is live cannot move. So what counts is how many wholly free granules a request *opens*, and after that
- * what it leaves behind:
+ * What a block of a few granules leaves free at its ends is much compared with what such a program has alive, and a
+ * granule with a single live byte cannot move. So what matters first is how many wholly free granules a request
+ * *opens*, and then what it leaves behind:
  *
  *     granules  |   a   |   b   |       |       |   c   |
  *     live       ######  ###                       ####
  *     request             <--------->                      opens one: its odd end fits into b
  *     or                             <--------->           opens one, and ends in c
  *
- * A request of n granules and an odd rest opens n if there is a granule with that much room at its edge, to which the
- * others can be mapped: behind it or before it. So each range that is built gets free addresses on both sides. Of
- * several places that open as many, the one is taken that leaves the smallest piece; and for what fits into an open
- * granule, rather one with many live blocks, which will not be wholly free so soon, than one with few: tried in a
- * model, both together hold 0.05 to 0.1 times what is alive less than best fit alone.
+ * A request of n granules and an odd rest opens only n if some granule has room for the rest at its edge, and the
+ * others can be mapped behind or before it. So each range that is built gets free addresses on both sides. Of places
+ * that open equally many, the one is taken that leaves the smallest piece; and what fits into an open granule rather
+ * goes to one with many live blocks, which will not be wholly free so soon. In a model, both rules together hold 0.05
+ * to 0.1 times what is alive less than best fit alone.
  *
- * Small and large blocks share granules here. All free regions of some size are looked at, which are few: there are
- * less than 256 MiB. */
+ * Small and large blocks share granules here. All free regions of some size are looked at; they are few, as the program
+ * has less than 256 MiB alive. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/tight.h"
 
 #include "pool/slack.h"
 
-/* A program is taken to waste much if it holds more than this share of its peak above it, and so much, and wants more;
- * so many requests long. */
+/* A program wastes much if it holds more above its peak than this share of it and WASTE_LEAST, and wants more. It is
+ * then placed tightly for STAYS requests. */
 enum { WASTE_SHARE = 20, WASTE_LEAST = 4 << 20, STAYS = 4096 };
 
-/* Smaller pieces of free memory are not built at. Requests below that go to the small zone first, where granules are
- * full of them. */
+/* Nothing is built at smaller free pieces. Smaller requests first try the small zone, which is full of them. */
 enum { PIECE_LEAST = 32 << 10 };
 
-/* Live blocks in a granule that are counted. */
+/* Live blocks that are counted in a granule, at most. */
 enum { COUNTED = 16 };
 
-/* For a granule that is mapped, such a part of one is as well lost. */
+/* Mapping a granule counts as losing this share of one. */
 enum { MAP_SHARE = 64 };
 
-/* Addresses left free on either side of a range that is built by itself. */
+/* Addresses left free on each side of a range that is built by itself: ROOM_TIMES its size, and at least ROOM_LEAST. */
 enum { ROOM_TIMES = 4 };
 static const size_t ROOM_LEAST = 16 << 20;
 
@@ -45,7 +44,7 @@ bool vp_tight(const struct vp_pool *pool, const struct vp_request *req) {
            (vp_slack_roams(pool) || vp_slack_early(pool) || pool->mem.stats.allocs < pool->tight_until);
 }
 
-/* With so many bytes more. */
+/* Would it waste much with `live` more live bytes and `held` more held? */
 static bool wastes(const struct vp_pool *pool, size_t live, size_t held) {
     const uint64_t alive = vp_pool_peak_with(pool, live);
     return pool->mem.stats.held_bytes + held > alive + alive / WASTE_SHARE + WASTE_LEAST;
@@ -67,11 +66,11 @@ size_t vp_tight_room(const struct vp_pool *pool, const struct vp_request *req) {
 
 /* ---- what is there ---- */
 
-/* Free bytes that the request may use, between live ones, chunks of others, or where nothing is mapped. */
+/* Free bytes that the request may use, up to live ones, other pieces, or the end of what is mapped. */
 struct run {
     CUdeviceptr begin, end;
-    CUdeviceptr first, last;   /* the first and last edges of chunks in it; first > last: there is none */
-    CUdeviceptr before, after; /* how far addresses before and behind it may be mapped; its own edges: not at all */
+    CUdeviceptr first, last;   /* first and last chunk edges in it; first > last: none */
+    CUdeviceptr before, after; /* how far chunks can be mapped before and behind it; its own edges: not at all */
 };
 
 struct look {
@@ -79,7 +78,7 @@ struct look {
     const struct vp_request *req;
     enum vp_usable use;
     bool builds, later;
-    size_t opened; /* of the best so far */
+    size_t opened; /* by the best so far */
     int64_t cost;
     struct vp_site best;
 };
@@ -88,12 +87,12 @@ static size_t granule(const struct look *l) {
     return l->pool->mem.granularity;
 }
 
-/* May what is mapped there be another chunk's? With `later`: once work on it is over. */
+/* May this mapping give way to another chunk's? With `later`: once work on it is over. */
 static bool replaceable(const struct vp_memory *mem, const struct vp_mapping *m, bool later) {
     return m && m->chunk->current != m && m->chunk->home != m && (later || vp_mapping_over(mem, m));
 }
 
-/* How far chunks of others may be mapped behind a free region, or before it, up to `most` bytes. */
+/* How far other chunks may be mapped behind a free region, or before it, up to `most` bytes away. */
 static CUdeviceptr room_beside(const struct vp_memory *mem, struct vp_region *r, size_t most, bool later, bool behind) {
     const CUdeviceptr edge = behind ? vp_region_end(r) : r->addr;
     size_t room = 0;
@@ -113,7 +112,7 @@ static CUdeviceptr room_beside(const struct vp_memory *mem, struct vp_region *r,
     return behind ? edge + room : edge - room;
 }
 
-/* Live blocks in the chunk at `addr`, as far as they are counted. */
+/* The number of live blocks in the chunk at `addr`, up to COUNTED. */
 static unsigned live_in(const struct vp_memory *mem, struct vp_region *r, CUdeviceptr addr) {
     const struct vp_mapping *m = vp_mapping_at(mem, addr);
     const CUdeviceptr begin = m->addr, end = begin + m->chunk->size;
@@ -127,21 +126,21 @@ static unsigned live_in(const struct vp_memory *mem, struct vp_region *r, CUdevi
 
 /* ---- what a place costs ---- */
 
-/* Of a piece of so many bytes. */
+/* What a free piece is worth: the square of its size in quanta. */
 static int64_t square(size_t bytes) {
     const int64_t quanta = (int64_t)(bytes / VP_QUANTUM);
     return quanta * quanta;
 }
 
-/* Whole free granules that a block in [begin, end) opens of the run. */
+/* The number of wholly free granules of the run that a block in [begin, end) opens. */
 static size_t opened_in(const struct look *l, const struct run *run, CUdeviceptr begin, CUdeviceptr end) {
     const CUdeviceptr from = begin > run->first ? begin : run->first, to = end < run->last ? end : run->last;
     const size_t shift = l->pool->mem.granularity_shift;
     return from < to ? ((to - run->first - 1) >> shift) - ((from - run->first) >> shift) + 1 : 0;
 }
 
-/* By how much the squares of all pieces become less. Wholly free granules are no pieces, and a piece across an edge of
- * chunks is one. `low` and `high`: the ends of the run, with what is mapped there. */
+/* By how much the block lowers the worth of all pieces together. Wholly free granules are not pieces, and a piece
+ * across an edge of chunks is one. `low` and `high`: the ends of the run with what is mapped there for the block. */
 static int64_t loss(const struct look *l, const struct run *run, CUdeviceptr begin, CUdeviceptr end, CUdeviceptr low,
                     CUdeviceptr high) {
     const size_t within = granule(l) - 1;
@@ -159,7 +158,7 @@ static int64_t loss(const struct look *l, const struct run *run, CUdeviceptr beg
     return less;
 }
 
-/* Is that the best so far? */
+/* Takes this site if it is the best so far. */
 static void offer(struct look *l, const struct run *run, struct vp_site site, int64_t more) {
     const CUdeviceptr begin = site.begin, end = begin + l->req->size;
     const CUdeviceptr low = site.want && site.map < run->begin ? site.map : run->begin;
@@ -175,7 +174,7 @@ static void offer(struct look *l, const struct run *run, struct vp_site site, in
     l->best = site;
 }
 
-/* A block at `begin` beside the live ones at `addr`. */
+/* Offers the place at `begin`, beside the live blocks in the chunk at `addr`. */
 static void offer_there(struct look *l, struct vp_region *r, const struct run *run, CUdeviceptr begin,
                         CUdeviceptr addr) {
     const int64_t size = (int64_t)(l->req->size / VP_QUANTUM), whole = (int64_t)(granule(l) / VP_QUANTUM);
@@ -187,7 +186,7 @@ static CUdeviceptr aligned(const struct look *l, CUdeviceptr addr) {
     return addr & ~(CUdeviceptr)(l->req->align - 1);
 }
 
-/* In chunks that are in use anyway. */
+/* Offers places in chunks that hold other blocks anyway. */
 static void look_inside(struct look *l, struct vp_region *r, const struct run *run) {
     const size_t size = l->req->size;
     const CUdeviceptr begin = vp_round_up(run->begin, l->req->align);
@@ -198,7 +197,7 @@ static void look_inside(struct look *l, struct vp_region *r, const struct run *r
         offer_there(l, r, run, aligned(l, run->end - size), run->end - 1);
 }
 
-/* A block at `begin` in the run, to its end and beyond, where chunks can be mapped behind it. */
+/* Offers a block that begins at `begin` in the run and may end in chunks mapped behind the run. */
 static void look_from(struct look *l, const struct run *run, CUdeviceptr begin) {
     const CUdeviceptr end = begin + l->req->size;
     const size_t want = end > run->end ? vp_round_up(end - run->end, granule(l)) : 0;
@@ -206,7 +205,7 @@ static void look_from(struct look *l, const struct run *run, CUdeviceptr begin) 
         offer(l, run, (struct vp_site){begin, run->end, want, begin, want ? run->end : end}, 0);
 }
 
-/* One that ends at `end` in the run, and begins in chunks that can be mapped before it. */
+/* Offers a block that ends at `end` in the run and begins in chunks mapped before it. */
 static void look_to(struct look *l, const struct run *run, CUdeviceptr end) {
     const CUdeviceptr begin = aligned(l, end - l->req->size);
     const size_t want = begin < run->begin ? vp_round_up(run->begin - begin, granule(l)) : 0;
@@ -226,7 +225,7 @@ static void look_around(struct look *l, const struct run *run) {
     look_to(l, run, run->last + rest);
 }
 
-/* The first edge of chunks at `addr` or after it, and the last at `addr` or before it. */
+/* The first edge of chunks at or after `addr`; the last one at or before it. */
 static CUdeviceptr edge_after(const struct vp_memory *mem, CUdeviceptr addr) {
     const struct vp_mapping *m = vp_mapping_at(mem, addr);
     return m->addr == addr ? addr : m->addr + m->chunk->size;
@@ -291,7 +290,7 @@ struct vp_fit vp_tight_fit(struct vp_pool *pool, const struct vp_request *req, e
 
 static struct look look_for_site(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, bool later) {
     const size_t unit = pool->mem.granularity, opened = vp_round_up(req->size, unit) / unit;
-    /* One by itself opens as many as it touches, and leaves the end of the last. */
+    /* A range by itself opens each granule it touches, and leaves the end of the last. */
     struct look l = {.pool = pool,
                      .req = req,
                      .use = use,

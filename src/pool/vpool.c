@@ -1,22 +1,21 @@
 /* vpool's own policy.
  *
- * A large request goes to
- *   1. the place that served its size before (place.c). Its stream waits on the GPU for that where it may, or the host:
- * a program that repeats itself must not get another place, and then others after it, because the GPU was a little
- * slower this time;
- *   2. the best fit among the free bytes that it may use at once, or the beginning of a somewhat larger place that can
- * be switched back;
+ * A large request gets the first of these that is to be had:
+ *   1. the place that served its size before (place.c). For that its stream may wait on the GPU, or the host: a program
+ *      that repeats itself must not get another place, and then others after it, because the GPU was slower this time;
+ *   2. the best fit among free bytes that it may use at once, or the beginning of a somewhat larger place that can be
+ *      switched back;
  *   3. the same after asking the driver what has completed;
- *   4. the same for which its stream may wait on the GPU (not where growing comes first);
- *   5. for cudaMalloc: a host wait on the barrier of an earlier cudaFree, once waiting costs less memory than it is
- * worth;
- *   6. a new range (build.c): a place that served less, or the usable end of the free region before a hole, wholly free
- * chunks remapped behind it, and fresh chunks for what is then still short. Nothing is created while enough wholly
- * free, usable chunks lie about; nor before the host has waited for what other streams have freed, where that is due
- * (throttle.h). If the device has no more, waits that were to come after growing are due, and 4 and 6 are tried with
- * them; last comes what others have left of a chunk, for small requests and those that were to be alone in theirs. A
- * small request takes its best fit first: the small zone has chunks of one size only, each as good as the other. Where
- * several streams roam (slack.h), it takes what is left between large blocks before a new range. */
+ *   4. the same behind a wait of its stream on the GPU (unless memory is to be created before that);
+ *   5. for cudaMalloc: a host wait for the barrier of an earlier cudaFree, once not waiting costs too much memory;
+ *   6. a new range (build.c): it extends a smaller place or the usable end of a free region before a hole, by wholly
+ *      free chunks that are remapped behind that, and by fresh chunks for the rest. Nothing is created while enough
+ *      wholly free, usable chunks exist; nor before the host has waited for other streams' frees, if due (throttle.h).
+ *
+ * If the device has no more memory, 4 and 6 are tried again with the waits that were to come after growing. Last comes
+ * what other blocks have left of a chunk, for small requests and those that were to be alone in theirs. A small request
+ * takes its best fit first: all chunks of the small zone are alike. Where several streams roam (slack.h) it takes what
+ * is left between large blocks before a new range. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 #include "pool/bound.h"
@@ -33,17 +32,17 @@
 /* Synchronous blocks of this size and more share no 64 KiB page with others: NICs and DMA-BUF register whole pages. */
 enum { SYNC_PAGES = 1 << 20, SYNC_PAGE = 64 << 10 };
 
-/* Held memory above the peak of live bytes that cudaMalloc may add, beyond one block, before it waits for an earlier
- * cudaFree: rounding of a few chunks. */
+/* Before cudaMalloc waits for an earlier cudaFree, it may let the pool hold so much above the peak of live bytes,
+ * beyond one block: rounding of a few chunks. */
 enum { SYNC_SLACK_GRANULES = 4 };
 
 static int layout(struct vp_pool *pool, struct vp_request *req) {
     bool pages = !req->timeline && req->asked >= SYNC_PAGES;
     if (req->asked > SIZE_MAX / 4)
         return -ENOMEM;
-    /* What comes in whole granules anyway has them to itself, so that it can be exported. No more is held for it; were
-     * all large requests of a recorded training step so, the driver would take three to four times as long until the
-     * step repeats (583 for 152 ms, in a replay). */
+    /* Requests for whole granules have their granules to themselves, so that they can be exported; no more is held for
+     * that. With all large requests of a recorded training step placed so, the driver would take three to four times as
+     * long until the step repeats (583 for 152 ms, in a replay). */
     req->alone |= pages && vp_is_aligned(req->asked, pool->mem.granularity);
     req->align = req->alone ? pool->mem.granularity : pages ? SYNC_PAGE : VP_QUANTUM;
     req->size = vp_align_up(req->asked, req->align);
@@ -56,7 +55,7 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 
 enum { NEXT = 1 };
 
-/* Loops over tables that are known: unrolled, all calls are direct. By pointer a cudaMalloc took a tenth longer. */
+/* Loops over constant tables are unrolled, so that calls are direct. By pointer a cudaMalloc took a tenth longer. */
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define APART __attribute__((noinline))
 
@@ -64,14 +63,14 @@ static bool flush_caches(struct vp_pool *pool, const struct vp_request *req, enu
     return vp_parking_flush(pool, req->pressed ? VP_FLUSH_ALL : unpressed);
 }
 
-/* Which wait the request's stream may make on the GPU; VP_USE_READY: none. */
+/* The wait that the request's stream may make on the GPU; VP_USE_READY: none. */
 static enum vp_usable waits_of(const struct vp_request *req) {
     if (!req->timeline || !(req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed)))
         return VP_USE_READY;
     return req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
 }
 
-/* The size's old place comes before all that is free, but in programs that roam: there it would lie in its midst. */
+/* The size's old place comes before other free memory, except in programs that roam: there it would split that. */
 static ALWAYS_INLINE struct vp_fit first_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     return vp_slack_keeps_place(pool, req) ? vp_place_find(pool, req, use) : (struct vp_fit){0};
 }
@@ -90,21 +89,21 @@ static struct vp_fit best_fit_of_parked(struct vp_pool *pool, const struct vp_re
     return flush_caches(pool, req, VP_FLUSH_MOST) ? best_fit(pool, req, use) : (struct vp_fit){0};
 }
 
-/* Without old mappings all that is free is free where it lies, and does not fit. */
+/* Without old mappings all free memory is free where it lies, which best fit has already searched. */
 static struct vp_fit old_place(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
     const bool any = pool->mem.mappings > pool->mem.chunk_count;
     const struct vp_fit fit = any ? vp_place_find(pool, req, use) : (struct vp_fit){0};
     return fit.region || !any ? fit : vp_place_find_larger(pool, req, use);
 }
 
-/* Where what is there is looked for, in this order. */
+/* Where to look for existing memory, in this order. */
 enum { LOOKS = 4 };
 static struct vp_fit (*const LOOK[VP_ZONES][LOOKS])(struct vp_pool *, const struct vp_request *, enum vp_usable) = {
     [VP_ZONE_SMALL] = {best_fit, best_fit_of_parked, old_place},
     [VP_ZONE_LARGE] = {first_place, best_fit, late_place, vp_place_find_larger},
 };
 
-/* Takes what is there. What served a large request is a place from then on, if it was none. */
+/* Takes existing memory. Whatever serves a large request becomes a place, if it was none. */
 static ALWAYS_INLINE int reuse_in(struct vp_pool *pool, enum vp_zone_name zone, const struct vp_request *req,
                                   enum vp_usable use, struct vp_region **out) {
 #pragma GCC unroll 4
@@ -132,9 +131,9 @@ static int reuse(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
                                       : reuse_in(pool, VP_ZONE_LARGE, req, use, out);
 }
 
-/* Makes free memory of what other streams have parked, for a request of the large zone: which place is the oldest must
- * not hang on who parked what. If that is one block only, the very place that would then be found, there is no need to
- * free it first. A small request need not disturb other streams while there is room: see LOOK. */
+/* For a large-zone request, makes free memory of what other streams have parked: which place is the oldest must not
+ * depend on who parked what. If that is a single block, which is the very place that would then be found, it is taken
+ * without being freed first. A small request need not disturb other streams while there is room: see LOOK. */
 static APART int take_parked(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct vp_handed handed = {0};
     if (!req->timeline || req->alone) {
@@ -179,13 +178,12 @@ static APART int await_place(struct vp_pool *pool, struct vp_request *req, struc
     struct vp_fit fit = waits != VP_USE_READY ? vp_place_find(pool, req, waits) : (struct vp_fit){0};
     if (fit.region)
         return vp_fit_take(&pool->mem, fit, req, out);
-    /* A program that roams comes to rest nowhere, whatever is waited for. */
+    /* A program that roams never comes to rest, whatever is waited for. */
     if (vp_slack_roams(pool) || !vp_throttle_place_due(pool, req) || !place_pending(pool, req))
         return NEXT;
-    /* A younger place that is ready will do. To wait for the oldest all the same makes far fewer maps where a
-     * GPU that lags is replayed (scripts/bench --sim, gather); but the host is no more than a few blocks ahead then,
-     * and on an H200 examples/gather.py took as long as it does, and held a tenth more, as the device stood still at
-     * times. */
+    /* A younger place that is ready will do. Waiting for the oldest all the same makes far fewer maps in replays with a
+     * GPU that lags (scripts/bench --sim, gather). But then the host is only a few blocks ahead: on an H200
+     * examples/gather.py took as long so, and held a tenth more, as the device was idle at times. */
     fit = vp_place_find(pool, req, VP_USE_READY);
     return fit.region ? vp_fit_take(&pool->mem, fit, req, out) : -EAGAIN;
 }
@@ -194,12 +192,12 @@ static ALWAYS_INLINE int wait_for_place(struct vp_pool *pool, struct vp_request 
     return req->waits == VP_WAITS_NEVER ? NEXT : await_place(pool, req, out);
 }
 
-/* A block that would stay in the way of what the plan has there. */
+/* Serves a block beside the plan that would stay in the way of what the plan has there. */
 static int beside_plan(struct vp_pool *pool, const struct vp_request *req, struct vp_region **out) {
     return vp_ahead_keep_apart(pool, req) && vp_build_fresh(pool, req, out) == 0 ? 0 : NEXT;
 }
 
-/* The place that an earlier run has found for the request: behind a wait like the place that served its size. */
+/* The place that an earlier run found for the request; as for places of its size, with a wait. */
 static APART int ahead_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const enum vp_usable waits = waits_of(req);
     if (vp_ahead_await(pool, req) && vp_bound_ended(req))
@@ -242,8 +240,8 @@ static int wait_and_reuse(struct vp_pool *pool, struct vp_request *req, struct v
     return waits != VP_USE_READY ? reuse(pool, req, waits, out) : NEXT;
 }
 
-/* cudaMalloc: is a host wait due? Native CUDA would have waited in cudaFree; one block more than it would hold is what
- * not waiting may cost. */
+/* cudaMalloc: is a wait of the host due? Plain CUDA would have waited in cudaFree. Not waiting may cost at most one
+ * block more than plain CUDA would hold. */
 static int host_wait(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     const struct vp_fence *fence;
     size_t allowed = pool->mem.stats.peak_live_bytes + SYNC_SLACK_GRANULES * pool->mem.granularity;
@@ -255,7 +253,7 @@ static int host_wait(struct vp_pool *pool, struct vp_request *req, struct vp_reg
     return req->await ? -EAGAIN : NEXT;
 }
 
-/* In the large zone, beside whatever lies there, and in a region of less than so many bytes. */
+/* Serves a request in the large zone, beside other blocks, in a free region of less than `below` bytes. */
 static APART int between_large(struct vp_pool *pool, const struct vp_request *req, size_t below,
                                struct vp_region **out) {
     struct vp_request there = *req;
@@ -266,18 +264,18 @@ static APART int between_large(struct vp_pool *pool, const struct vp_request *re
     return fit.region && fit.region->size < below ? vp_fit_take(&pool->mem, fit, req, out) : NEXT;
 }
 
-/* A small request, where several streams roam: a piece of the large zone that is less than a granule. No large request
- * may ever want it, and two thousand streams had a fiftieth of what was alive in such. Not before all else: what lies
- * there is in the way of what is free beside it. */
+/* A small request where several streams roam: a piece of the large zone of less than a granule. No large request may
+ * ever want it, and two thousand streams had a fiftieth of what was alive in such pieces. Only late, as a block there
+ * is in the way of free memory beside it. */
 static int reuse_scrap(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     return vp_slack_roams_apart(pool) ? between_large(pool, req, pool->mem.granularity, out) : NEXT;
 }
 
 static int build_anew(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    /* A few small blocks keep chunks from being wholly free; in a small program, what caches keep is much. */
+    /* A few small blocks may keep chunks from being wholly free; in a small program parked blocks are much. */
     flush_caches(pool, req, vp_tight(pool, req) ? VP_FLUSH_ALL : VP_FLUSH_MOST);
     int err = vp_build(pool, req, waits_of(req), out);
-    /* There is no chunk more for what is small, or to be alone: the rest of one will do, even if it cannot be shown. */
+    /* No chunk is left for a small block, or one to be alone: a part of one will do, even if it cannot be exported. */
     if (err == -ENOMEM && req->pressed && !req->apart)
         err = between_large(pool, req, SIZE_MAX, out);
     return err == NEXT ? -ENOMEM : err;
@@ -317,12 +315,13 @@ static APART int alloc_again(struct vp_pool *pool, struct vp_request *req, struc
     return alloc_once(pool, req, out);
 }
 
-/* Chunks that are ready, and yet no block's that waits for memory, have a slot at most. */
+/* May the request be served beside what a waiting block of PyTorch's cache needs? It may take a slot more than its
+ * size: ready chunks are no larger while a block waits. */
 static bool leaves(const struct vp_pool *pool, const struct vp_request *req) {
     return vp_bare_leaves(pool, req->size + VP_SLOT_PAGES * pool->mem.granularity);
 }
 
-/* A block of PyTorch's cache has come and waits for memory, which may last: what it does not need is anyone's. */
+/* A block of PyTorch's cache waits for memory, perhaps for long: others may have what it does not need. */
 static __attribute__((noinline, cold)) int alloc_beside_block(struct vp_pool *pool, struct vp_request *req,
                                                               struct vp_region **out) {
     vp_parking_flush(pool, VP_FLUSH_ALL);
@@ -335,7 +334,7 @@ static __attribute__((noinline, cold)) int alloc_beside_block(struct vp_pool *po
     return leaves(pool, req) ? alloc_again(pool, req, out) : -ENOMEM;
 }
 
-/* What other threads have in their hands may be what is lacking. */
+/* Waits for what other threads have in their hands, which may be what is missing. */
 static APART int alloc_behind_others(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     int err = -ENOMEM;
     const bool built = vp_bound_wait(pool), told = vp_bare_await_told(pool), ahead = vp_ahead_hold_back(pool);
@@ -345,7 +344,7 @@ static APART int alloc_behind_others(struct vp_pool *pool, struct vp_request *re
     return err;
 }
 
-/* What was made for blocks of PyTorch's cache that have not come, or needed less. */
+/* Takes what was created for blocks of PyTorch's cache that have not come, or needed less. */
 static APART int alloc_instead_of_spares(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     if (vp_bare_await(pool) && vp_bound_ended(req))
         return -ENODEV;
