@@ -1,10 +1,10 @@
-/* Pages of bare segments, mapping by mapping: in use, free again, taken away. */
+/* Pages of bare segments, one mapping at a time: taken into use, free again, taken away. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
 #include <errno.h>
 
-/* Regions and pieces that one step of these may need. */
+/* Regions and pieces that one step of these functions may need. */
 enum { NODES = 4 };
 
 int vp_backing_take(struct vp_memory *mem, const struct vp_mapping *m) {
@@ -24,7 +24,7 @@ int vp_backing_drop(struct vp_memory *mem, const struct vp_mapping *m, struct vp
     if (err)
         return err;
     assert(r->state == VP_BACKED && r->addr == m->addr && r->size == m->chunk->size);
-    /* One that sleeps is nobody's until it wakes. */
+    /* Free bytes of a sleeping chunk are nobody's until it wakes. */
     r->state = m->chunk->asleep ? VP_RETIRED : VP_FREE;
     vp_region_one_piece(mem, r, fence, ++mem->age);
     vp_region_join(mem, r);
@@ -51,7 +51,7 @@ int vp_backing_clear(struct vp_memory *mem, struct vp_mapping *m) {
         struct vp_mapping *other = chunk->mappings;
         while (other == m)
             other = other->next;
-        /* What other processes were shown comes back nowhere. */
+        /* What other processes were shown is never used again. */
         if (!other || chunk->exported)
             return vp_chunk_give_back(mem, chunk) ? 0 : -EAGAIN;
         if (vp_mapping_prepare(mem, &chunk, 1) < 0)

@@ -10,8 +10,7 @@ struct walk {
     uint64_t asked;
 };
 
-/* Holes may be terabytes: this many granules at either end are looked at. A mapping further in would be found by its
- * chunk. */
+/* Holes may be terabytes: only this many granules at each end are looked at. One in between is found by its chunk. */
 enum { HOLE_EDGE = 64 };
 
 void vp_memory_breach(FILE *out, const char *what, const struct vp_region *r) {
@@ -61,7 +60,7 @@ static void check_mapped(struct walk *w, const struct vp_region *r) {
         breach(w, "holes and zombies are whole granules", r);
 }
 
-/* The host's chunks belong to one live block each, from end to end; nothing in them is ever free. */
+/* A chunk of host memory belongs to one live block; nothing in it is ever free. */
 static void check_spilled(struct walk *w, const struct vp_region *r) {
     size_t host = 0;
     vp_mappings_each(m, w->mem, r->addr, vp_region_end(r)) /* a gap is told of by check_mapped() */
@@ -170,7 +169,7 @@ static void check_spaces(struct walk *w) {
         breach(w, "every space is found by its addresses", NULL);
 }
 
-/* What may be reaped is listed, so that no old mapping is ever out of reach. */
+/* All mappings that may be reaped are listed, so that no old mapping is ever out of reach. */
 static void check_zombies(struct walk *w, size_t count) {
     const struct vp_mapping *m;
     vp_list_each(m, &w->mem->zombies, zombie) {

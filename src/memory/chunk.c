@@ -1,4 +1,4 @@
-/* Physical memory: the driver's calls, counted and timed, and undone when one of several fails. */
+/* Physical memory: driver calls, which are counted and timed, and undone if one of several fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
@@ -18,7 +18,7 @@
         res_;                                                                                                          \
     })
 
-/* 0, or what an answer of the driver's means. */
+/* Translates the driver's answer into 0 or a negative errno. */
 static int errno_of(struct vp_memory *mem, CUresult res) {
     if (res == CUDA_SUCCESS || res == CUDA_ERROR_OUT_OF_MEMORY)
         return res ? -ENOMEM : 0;
@@ -63,7 +63,7 @@ static void note_held(struct vp_memory *mem, size_t size) {
     mem->stats.peak_held_bytes = vp_greater(mem->stats.peak_held_bytes, mem->stats.held_bytes);
 }
 
-/* Physical memory for a chunk of that size, which is then held. */
+/* Creates physical memory of `size` bytes for a chunk, and counts it as held. */
 static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     size_t limit = mem->limit;
     if (limit && (size > limit || mem->stats.held_bytes + mem->coming_bytes > limit - size))
@@ -85,7 +85,7 @@ static int create(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     return 0;
 }
 
-/* The same of the host's, which counts apart, and for no limit of the device's. */
+/* The same with host memory, which is counted apart, and not limited by the device's limit. */
 static int create_on_host(struct vp_memory *mem, struct vp_chunk *chunk, size_t size) {
     int err = errno_of(mem, CALL(mem, create, mem->drv->cuMemCreate(&chunk->handle, size, &mem->host_prop, 0)));
     if (err)
@@ -193,8 +193,8 @@ static int set_access(struct vp_memory *mem, CUdeviceptr addr, size_t size, uint
     return errno_of(mem, CALL(mem, set_access, mem->drv->cuMemSetAccess(addr, size, desc, n)));
 }
 
-/* New mappings of one kind of memory for all that it is open to. Copies of other devices are worth no failure: where
- * theirs fails they are given up. */
+/* Access rights for new mappings of one kind of memory. Copies by other devices must not make it fail: if only their
+ * rights fail, copiers are given up. */
 int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
     const uint64_t needed = mem->peers | UINT64_C(1) << mem->device;
     const CUresult before = mem->error;
@@ -209,7 +209,7 @@ int vp_chunk_open(struct vp_memory *mem, CUdeviceptr addr, size_t size) {
     return 0;
 }
 
-/* Chunks mapped side by side from `addr` on: what is the device's and what is the host's by calls of their own. */
+/* Access rights for chunks mapped side by side from `addr` on; device and host memory need separate calls. */
 static int open_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUdeviceptr addr) {
     CUdeviceptr end = addr;
     int err = 0;
@@ -223,7 +223,7 @@ static int open_chunks(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
     return err;
 }
 
-/* Makes chunks anew that nobody may touch as they are: under WSL2 those for RDMA are made and mapped, not opened. */
+/* Creates chunks again with fewer features, if they cannot be accessed: under WSL2 RDMA chunks map, but do not open. */
 static bool make_for_less(struct vp_memory *mem, struct vp_chunk **chunks, size_t n) {
     bool made = vp_chunk_ask_less(&mem->prop);
     for (size_t i = 0; made && i < n; i++)
@@ -232,7 +232,7 @@ static bool make_for_less(struct vp_memory *mem, struct vp_chunk **chunks, size_
     return made;
 }
 
-/* A new mapping, which is not current. Its node was reserved. */
+/* Notes a new mapping, which is not current. Its node was reserved. */
 static struct vp_mapping *map_note(struct vp_memory *mem, struct vp_chunk *chunk, CUdeviceptr addr) {
     struct vp_mapping *m = vp_slab_alloc(&mem->mapping_slab);
     *m = (struct vp_mapping){.addr = addr, .chunk = chunk, .next = chunk->mappings};
@@ -357,7 +357,7 @@ int vp_chunk_unmap(struct vp_memory *mem, struct vp_mapping *m) {
 
 /* ---- peers ---- */
 
-/* Every mapping of every chunk: the old ones may be taken back, and a cache's blocks lie in them like all others. */
+/* Sets access rights of every mapping: old ones may be switched back, and a cache's blocks lie in them, too. */
 static int access_everywhere(struct vp_memory *mem, uint64_t devices, CUmemAccess_flags flags) {
     struct vp_chunk *chunk;
     struct vp_mapping *m;
@@ -370,7 +370,7 @@ static int access_everywhere(struct vp_memory *mem, uint64_t devices, CUmemAcces
     return err;
 }
 
-/* All of it or, on failure, none. */
+/* Opens all mappings or, on failure, none. */
 static int open_everywhere(struct vp_memory *mem, uint64_t devices) {
     int err = access_everywhere(mem, devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (err)

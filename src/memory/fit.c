@@ -1,20 +1,19 @@
-/* Which free bytes may a request use, and which of them should it get: best fit, under the conditions of the pieces. */
+/* Which free bytes a request may use, and which it gets: best fit, restricted by the pieces' fences. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
-/* Regions of other streams looked at before giving up: they are visited in order of size, so that a hit comes early or
- * hardly at all. */
+/* Regions of other streams looked at before giving up: in order of size a hit comes early or hardly at all. */
 enum { FOREIGN_LOOKS = 256 };
 
-/* Is the request's stream behind the piece by more than luck: never freed, by the same stream, by a cudaFree or before
- * a synchronise, or by a wait? */
+/* Is the request's stream ordered behind the piece, and not by luck? The piece was never freed, was freed by the same
+ * stream, by a cudaFree or before a synchronise, or is waited for. */
 static bool in_order(const struct vp_piece *p, const struct vp_request *req) {
     return !p->stream || p->stream == req->timeline->id || vp_timeline_id_is_barrier(p->stream) ||
            !vp_fence_ready(&p->fence, NULL) || vp_piece_synchronized(req->strict, p);
 }
 
 bool vp_piece_usable(const struct vp_piece *p, const struct vp_request *req, enum vp_usable use) {
-    /* What a wait may be queued for may be taken when there is nothing left to wait for. */
+    /* When nothing is left to wait for, bytes for which a wait may be queued may be taken. */
     if (vp_fence_ready(&p->fence, req->timeline))
         return !req->strict || req->pressed || use != VP_USE_READY || in_order(p, req);
     if (use == VP_USE_PENDING)
@@ -36,8 +35,7 @@ bool vp_range_usable(const struct vp_region *r, CUdeviceptr addr, CUdeviceptr en
     }
 }
 
-/* The first place in [run, end) where a request fits that is alone in its chunks: it begins and ends where chunks do. 0
- * if none. */
+/* The first place in [run, end) for a request that must be alone: it begins and ends at edges of chunks. 0: none. */
 static CUdeviceptr first_whole(const struct vp_memory *mem, CUdeviceptr run, CUdeviceptr end, size_t size) {
     while (run < end && end - run >= size) {
         const struct vp_mapping *m = vp_mapping_at(mem, run);
@@ -48,8 +46,8 @@ static CUdeviceptr first_whole(const struct vp_memory *mem, CUdeviceptr run, CUd
     return 0;
 }
 
-/* The first address of the region where the request fits into pieces that it may use, or, with `host`, that the host
- * could wait for; 0 if none. */
+/* The first address in the region where the request fits into pieces that it may use or, with `host`, that the host
+ * could wait for. 0: none. */
 static CUdeviceptr first_run(const struct vp_memory *mem, const struct vp_region *r, const struct vp_request *req,
                              enum vp_usable use, bool host) {
     CUdeviceptr begin = r->addr, run = 0;
@@ -96,7 +94,7 @@ struct vp_fit vp_fit_find(struct vp_memory *mem, const struct vp_request *req, e
         fit = better(fit, index_find(mem, &req->timeline->store->index[zone], req, use, false));
     if (!fit.region || use != VP_USE_READY)
         fit = better(fit, index_find(mem, &mem->mixed[zone], req, use, false));
-    /* A region that waits for one timeline may have a part that waits for nothing. */
+    /* A region indexed under another timeline may have a part that waits for nothing. */
     struct vp_index *index;
     if (!fit.region)
         vp_list_each_behind(index, &mem->mixed[VP_ZONES - 1].link, &mem->indexes, link)
@@ -141,7 +139,7 @@ static bool one_is_free(const struct vp_memory *mem) {
 }
 
 bool vp_fit_has_chunk(const struct vp_memory *mem) {
-    /* Where chunks are large there may be many times as many free regions between the blocks in them. */
+    /* With large chunks there may be many more free regions, between the blocks in them, than chunks. */
     size_t looks = mem->chunk_count;
     const struct vp_index *index;
     vp_list_each(index, &mem->indexes, link)
@@ -166,7 +164,7 @@ void vp_memory_refile(struct vp_memory *mem) {
 
 bool vp_fit_refresh(struct vp_memory *mem) {
     vp_timelines_poll(mem->timelines, true);
-    /* Somebody else may have asked since, and moved our timelines too. */
+    /* Somebody else may have asked since the last time, and moved our timelines. */
     bool moved = mem->moves != mem->timelines->moves;
     if (moved)
         vp_memory_refile(mem);

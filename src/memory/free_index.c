@@ -1,4 +1,4 @@
-/* The free regions of a zone by size: bins for small ones, a tree for the others; and its holes, in a tree. */
+/* A zone's free regions by size: small ones in bins, others in a tree. Its holes are in a tree. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/region.h"
 
@@ -24,7 +24,7 @@ static void bin_mark(struct vp_bins *bins, size_t bin, bool some) {
     bins->words = bins->some[bin / 64] ? bins->words | word : bins->words & ~word;
 }
 
-/* The first region of the first bin from `bin` on that holds some; NULL: none. */
+/* The first region in the first non-empty bin from `bin` on; NULL: none. */
 static struct vp_region *bins_from(const struct vp_bins *bins, size_t bin) {
     if (bin >= VP_BINS)
         return NULL;

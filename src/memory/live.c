@@ -1,4 +1,4 @@
-/* Free bytes go live, and live ones become free memory again. */
+/* Free bytes go live, and live blocks become free memory again. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/sleep.h"
 #include "memory/spill.h"
@@ -11,7 +11,7 @@ void vp_region_account(struct vp_memory *mem, const struct vp_region *r, bool ta
 }
 
 int vp_fit_take(struct vp_memory *mem, struct vp_fit fit, const struct vp_request *req, struct vp_region **out) {
-    /* What is far apart in memory is fetched together. */
+    /* Fetch together what lies far apart in memory. */
     vp_table_prefetch(&mem->live, fit.addr);
     __builtin_prefetch(fit.region->va.next);
     int err = vp_table_reserve(&mem->live);
@@ -34,7 +34,7 @@ void vp_fit_go_live(struct vp_memory *mem, struct vp_region *r, const struct vp_
     r->exported = r->spilled = r->synced = false;
     r->asked = req->asked;
     r->serial = ++mem->serial;
-    r->context = r->sync ? req->context : NULL; /* others outlive it */
+    r->context = r->sync ? req->context : NULL; /* other blocks may outlive their context */
     r->owner = req->owner;
     r->cache = NULL;
     r->stream = req->timeline ? req->timeline->id : 0;
@@ -42,7 +42,7 @@ void vp_fit_go_live(struct vp_memory *mem, struct vp_region *r, const struct vp_
     mem->stats.allocs++;
 }
 
-/* A free neighbour is taken out of its bin, and its pieces go on in the united region. */
+/* Prefetches a free neighbour, which leaves its bin, and whose pieces are extended. */
 static void fetch_bin_and_pieces(const struct vp_region *neighbour) {
     if (neighbour && neighbour->state == VP_FREE) {
         __builtin_prefetch(neighbour->pieces, 1);
@@ -73,7 +73,7 @@ void vp_region_release(struct vp_memory *mem, struct vp_region *block, struct vp
         block = vp_region_at(mem, addr);
     }
     vp_region_coarsen(mem, block);
-    /* A chunk may be wholly free now only if there is room for one. */
+    /* A chunk can be wholly free now only if the region has room for one. */
     if (mem->homes && block->size >= mem->granularity)
         vp_mapping_go_home(mem, addr, end);
 }

@@ -123,7 +123,7 @@ bool vp_memory_possible(struct vp_memory *mem, size_t bytes) {
     if (vp_memory_device_free(mem) >= bytes)
         return true;
     int err = vp_chunk_create(mem, bytes, false, &all);
-    if (err) /* of what else is amiss whoever makes them tells */
+    if (err) /* other errors are reported by whoever creates the chunks */
         return err != -ENOMEM;
     vp_chunk_destroy(mem, all);
     mem->stats.peak_held_bytes = peak;

@@ -1,13 +1,14 @@
-/* Where a request pins least: a block that covers a part of a chunk takes all of it from those that want whole chunks.
+/* Where a request pins least. A block that covers a part of a chunk makes the whole chunk useless for requests that
+ * need whole chunks.
  *
- * Best fit goes by the size of free regions, and a region of a few large chunks may be smaller than one of many small
- * ones. Where each byte counts, a block goes beside others in a chunk that is pinned already, or into the smallest
- * chunk that is wholly free. */
+ * Best fit goes by the size of free regions, and a region of few large chunks may be smaller than one of many small
+ * ones. Where each byte counts, a block goes beside others into a chunk that is pinned already, or into the smallest
+ * wholly free chunk. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
-/* Only a fit is looked at again that pins so many times what is asked for; and so many regions in order of their sizes,
- * and chunks of each. */
+/* A fit is reconsidered only if it pins MUCH times the request. Then so many regions are tried in order of size, and so
+ * many chunks of each. */
 enum { MUCH = 8, REGIONS = 64, CHUNKS = 64 };
 
 struct choice {
@@ -15,7 +16,7 @@ struct choice {
     size_t pinned; /* bytes of chunks that are wholly free now */
 };
 
-/* Bytes of the chunks wholly free in the region that [addr, end) touches. */
+/* Bytes of those chunks that [addr, end) touches and that lie wholly in the free region. */
 static size_t pinned_by(const struct vp_memory *mem, const struct vp_region *r, CUdeviceptr addr, CUdeviceptr end) {
     size_t bytes = 0;
     vp_mappings_each(m, mem, addr, end)
@@ -33,7 +34,7 @@ static void consider(const struct vp_memory *mem, struct vp_region *r, CUdevicep
         *best = (struct choice){{r, addr}, pinned};
 }
 
-/* At the beginning of each of its chunks, and at its end. */
+/* Tries the beginning of each of its chunks, and its end. */
 static void look_into(const struct vp_memory *mem, struct vp_region *r, const struct vp_request *req,
                       enum vp_usable use, struct choice *best) {
     CUdeviceptr at = r->addr;

@@ -1,6 +1,6 @@
-/* Regions. Each space is an address-ordered list of them; a granule table with one entry a granule finds the region of
- * an address (the first that begins in the granule, or in the last granule before in which one does) and the mapping at
- * it. */
+/* Regions. Each space has an address-ordered list of them, and a table with an entry for each granule. By it an address
+ * finds its region (the first that begins in the granule, or in the last granule before in which one begins) and its
+ * mapping. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/region.h"
 
@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Points for the chains of any sensible number of pieces that one operation copies: one span of the slab. */
+/* Points enough for all pieces that one operation may reasonably copy: one span of the slab. */
 enum { SPARE_POINTS = 4096 };
 
 int vp_space_reserve(struct vp_memory *mem, size_t n) {
@@ -50,7 +50,7 @@ struct vp_region *vp_region_at(const struct vp_memory *mem, CUdeviceptr addr) {
 struct vp_region *vp_region_in(const struct vp_memory *mem, const struct vp_space *s, CUdeviceptr addr) {
     size_t granule = (addr - s->base) >> mem->granularity_shift;
     struct vp_region *r = s->granules[granule].first;
-    if (r && r->addr > addr) /* there may be thousands in the granule before */
+    if (r && r->addr > addr) /* faster than a walk through the granule before, which may have thousands */
         return vp_region_prev(r);
     if (!r)
         r = s->granules[vp_bits_at_most(&s->begins, granule - 1)].first;
@@ -82,7 +82,7 @@ static void region_leave(struct vp_memory *mem, struct vp_region *r) {
     vp_slab_free(&mem->region_slab, r);
 }
 
-/* Makes sure that one more space can be filed by its base. 0 or -ENOMEM. */
+/* Makes room in the table for one more space. 0 or -ENOMEM. */
 static int reserve_base(struct vp_memory *mem) {
     size_t room = mem->space_room ? mem->space_room * 2 : 4096 / sizeof *mem->by_base;
     if (mem->space_count < mem->space_room)
@@ -204,12 +204,12 @@ struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr) {
     return p;
 }
 
-/* Frees of one stream that got no event of their own: the later one covers both, and neither may be waited for. */
+/* Two frees of one stream without events of their own: the later covers both, and neither may be waited for. */
 static bool both_late(const struct vp_point *a, const struct vp_point *b) {
     return a->timeline && a->timeline == b->timeline && !a->waitable && !b->waitable && !a->next && !b->next;
 }
 
-/* Makes the conditions of neighbours the same if they differ in nothing that matters: then true. */
+/* True if neighbours' fences differ in nothing that matters; `p` then has the stricter one. */
 static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
     bool late = both_late(&p->fence.first, &q->fence.first);
     if (late && q->fence.first.seq > p->fence.first.seq)
@@ -217,7 +217,7 @@ static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
     return late || vp_fence_same(&p->fence, &q->fence);
 }
 
-/* Unites a piece with the next one, under its own condition. The age is that of the older. */
+/* Unites a piece with the next one, under its own fence. Its age becomes the older one's. */
 static void piece_absorb(struct vp_memory *mem, struct vp_piece *p) {
     struct vp_piece *q = p->next;
     if (q->age < p->age)
@@ -249,7 +249,7 @@ static void pieces_tidy(struct vp_memory *mem, struct vp_region *r) {
     }
 }
 
-/* How much smaller than its neighbour a sliver is. */
+/* A sliver has at most this share of its neighbour's size. */
 enum { SLIVER_SHARE = 16 };
 
 void vp_region_coarsen(struct vp_memory *mem, struct vp_region *r) {
@@ -345,7 +345,7 @@ void vp_region_refile(struct vp_memory *mem, struct vp_region *r) {
 
 /* ---- cut and join ---- */
 
-/* Splits an unfiled region; the right part has no pieces yet. */
+/* Splits a region that is in no index; the right part has no pieces yet. */
 static struct vp_region *split(struct vp_memory *mem, struct vp_region *r, CUdeviceptr at) {
     struct vp_region *right = vp_slab_alloc(&mem->region_slab);
     right->addr = at;
@@ -358,7 +358,7 @@ static struct vp_region *split(struct vp_memory *mem, struct vp_region *r, CUdev
     return right;
 }
 
-/* Splits `r` at `at` (inside it, or at an edge): returns the region that begins at `at` then. `r` is the left part. */
+/* Splits `r` at `at` (inside it, or at an edge), and returns the region that begins there. `r` is the left part. */
 static struct vp_region *cut(struct vp_memory *mem, struct vp_region *r, CUdeviceptr at) {
     if (at == r->addr)
         return r;

@@ -1,5 +1,5 @@
-/* Remapping: a contiguous range is built of chunks that lie apart. The chunks get a second mapping in a hole; their old
- * one turns zombie, and stays until its addresses or its entry in the driver are needed elsewhere. */
+/* Remapping: a contiguous range is built of chunks that lie apart. They get a second mapping in a hole; the old one
+ * becomes a zombie, and stays until its addresses or its entry in the driver are needed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/chunk.h"
 
@@ -12,7 +12,7 @@ bool vp_chunk_ready(const struct vp_memory *mem, const struct vp_chunk *chunk, s
     return r->state == VP_FREE && vp_region_end(r) >= end && vp_range_usable(r, addr, end, &req, VP_USE_READY);
 }
 
-/* Pieces of [addr, end) as they are for the same bytes seen `delta` further on. */
+/* Copies the pieces of a region for the same bytes mapped `delta` bytes further on. */
 static struct vp_piece *pieces_copy(struct vp_memory *mem, const struct vp_region *r, uint64_t delta) {
     struct vp_piece *first = NULL, **link = &first;
     for (const struct vp_piece *p = r->pieces; p; p = p->next) {
@@ -31,7 +31,7 @@ void vp_mapping_switch(struct vp_memory *mem, struct vp_mapping *to) {
     struct vp_region *from = vp_region_carve(mem, old, old + chunk->size);
     struct vp_region *here = vp_region_carve(mem, to->addr, to->addr + chunk->size);
     assert(from->state == VP_FREE && (here->state == VP_ZOMBIE || here->state == VP_BUILDING));
-    /* What waits for the old mapping to end is exactly what waits for the bytes. */
+    /* Exactly what waits for the old mapping to end also waits for the bytes. */
     struct vp_piece *pieces = pieces_copy(mem, from, to->addr - old);
     vp_region_unfile(from);
     from->state = VP_ZOMBIE;
@@ -66,8 +66,7 @@ int vp_mapping_prepare(struct vp_memory *mem, struct vp_chunk **chunks, size_t n
     return vp_space_reserve(mem, 8 * n + 2 * pieces + 8);
 }
 
-/* What was just mapped becomes the current mapping of each chunk. Zombie until now, it becomes free; what is building
- * goes on doing so. */
+/* Makes the mappings just made current. What was zombie becomes free; what is building stays building. */
 static void make_current(struct vp_memory *mem, struct vp_chunk **chunks, size_t n) {
     for (size_t i = 0; i < n; i++) {
         struct vp_chunk *chunk = chunks[i];
@@ -132,17 +131,17 @@ void vp_stitch_end(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr built, C
 }
 
 int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, bool must, struct vp_region **hole) {
-    /* What can do without has none of the program's. */
+    /* With limited addresses only requests that must have some get any. */
     if (mem->va_step && !must)
         return -ENOMEM;
     if ((*hole = vp_index_first(&mem->holes[zone], size)))
         return 0;
-    /* Twice what is needed, and no less than a GiB, so that this stays rare. */
+    /* Twice what is needed and at least 1 GiB, so that this is rare. */
     size_t least = vp_round_up(size, mem->granularity), want = vp_round_up(size * 2, UINT64_C(1) << 30);
     const size_t step = mem->va ? mem->va : mem->va_step;
     if (step)
         want = vp_round_up(vp_greater(step, least), mem->granularity);
-    /* At first as many again as there are: however far it grows, there are few spaces. */
+    /* First tries to double the addresses, so that there are few spaces however far the program grows. */
     size_t more = mem->va_step ? want : vp_greater(mem->space_bytes, want);
     bool added = (more > want && !vp_space_add(mem, zone, more)) || !vp_space_add(mem, zone, want) ||
                  !vp_space_add(mem, zone, least);
@@ -170,11 +169,11 @@ void vp_mapping_go_home(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end
         const struct vp_mapping *m = vp_mapping_at(mem, addr);
         struct vp_chunk *chunk = m->chunk;
         addr = m->addr + chunk->size;
-        /* Under a bare segment what is current needs no condition: there it has to be ready first. */
+        /* In a bare segment the current chunk needs no fence; at a home there it would first have to be ready. */
         if (m == chunk->home || m != chunk->current || vp_space_of(mem, chunk->home->addr)->zone == VP_ZONE_BARE)
             continue;
         const struct vp_region *r = vp_region_at(mem, m->addr);
-        /* Without memory for the metadata it stays where it is: that costs order, not correctness. */
+        /* Without metadata it stays where it is: that costs order, not correctness. */
         if (r->state == VP_FREE && vp_region_end(r) >= addr && vp_mapping_prepare(mem, &chunk, 1) == 0)
             vp_mapping_switch(mem, chunk->home);
     }

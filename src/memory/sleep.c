@@ -1,11 +1,11 @@
-/* How chunks go to sleep and wake. Each step is undone when one of its calls fails, so that no byte is ever lost: until
- * the first release everything is still there, and from then on it is the caller's copy that counts. */
+/* How chunks go to sleep and wake. If a call fails, its step is undone, so that no byte is ever lost: until the first
+ * release all contents are still there, and from then on the caller's copy counts. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/sleep.h"
 
 #include <errno.h>
 
-/* Free bytes between live ones that are copied rather than passed over: a copy of their own costs more. */
+/* Free bytes between live ones that are copied with them: a separate copy would cost more. */
 enum { GAP = 256 << 10 };
 
 /* ---- what is free in a chunk ---- */
@@ -15,7 +15,7 @@ int vp_chunk_reserve_cuts(struct vp_memory *mem, const struct vp_chunk *chunk) {
     for (const struct vp_region *r = vp_region_at(mem, chunk->current->addr); r && r->addr < vp_chunk_end(chunk);
          r = vp_region_next(r))
         regions++;
-    /* A cut at each end of each of its free regions. */
+    /* Each free region may be cut at both ends. */
     return vp_space_reserve(mem, 4 * regions + 4);
 }
 
@@ -145,17 +145,17 @@ void vp_sleep_release(struct vp_memory *mem) {
 
 /* ---- and back ---- */
 
-/* All in it was freed meanwhile. Its addresses are a hole then. */
+/* Everything in the chunk was freed meanwhile: its addresses become a hole. */
 static void forget(struct vp_memory *mem, struct vp_chunk *chunk) {
     if (vp_mapping_unmap(mem, chunk->current) == 0)
         vp_chunk_destroy(mem, chunk);
 }
 
-/* The driver's calls take their time by the handle, and memory is to be made anew in any case: so chunks side by side
- * become one, for the next pause. Freed, a block in larger chunks pins more with what comes to lie in its place: only
- * one that has slept before, and is there to stay, gets such, and no chunk reaches beyond its block. */
+/* Driver calls take their time by the handle, and memory is created anyway. So chunks side by side become one, for the
+ * next pause. But after a block in larger chunks is freed, blocks in its place pin more. So only a block that slept
+ * before, and seems to stay, gets them, and no chunk reaches beyond its block. */
 
-/* The chunk that begins there, if it has no memory and lies under the block as a whole; NULL: it stays as it is. */
+/* The chunk that begins at `addr`, if it has no memory and lies wholly under the block; NULL: it must stay as it is. */
 static struct vp_chunk *joinable(const struct vp_memory *mem, const struct vp_region *block, CUdeviceptr addr) {
     const CUdeviceptr end = vp_region_end(block);
     const struct vp_mapping *m = addr < end ? vp_mapping_at(mem, addr) : NULL;
@@ -167,7 +167,7 @@ static bool alike(const struct vp_chunk *a, const struct vp_chunk *b) {
     return a->stream == b->stream && a->planned == b->planned && a->touched == b->touched;
 }
 
-/* A chunk takes the place of those behind it, up to `end`. None of them has a handle, so that nothing can fail. */
+/* A chunk takes over the addresses of those behind it, up to `end`. None has a handle, so nothing can fail. */
 static void unite(struct vp_memory *mem, struct vp_chunk *chunk, CUdeviceptr end) {
     const size_t before = chunk->size;
     while (vp_chunk_end(chunk) < end) {

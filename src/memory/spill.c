@@ -1,4 +1,4 @@
-/* Memory of the host behind addresses of the device: see spill.h. */
+/* Host memory behind device addresses: see spill.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory/spill.h"
 
@@ -8,7 +8,7 @@ bool vp_spill_possible(struct vp_memory *mem) {
         return true;
     if (!vp_memory_attribute(mem, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
         return false;
-    /* The node next to the device. Without any there is one, and its number is 0. */
+    /* The device's NUMA node. Without NUMA there is one node, number 0. */
     const int node = vp_memory_attribute(mem, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
     const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -21,7 +21,7 @@ bool vp_spill_possible(struct vp_memory *mem) {
     return true;
 }
 
-/* Where the host's part of a block begins: it is its end. */
+/* Where host memory begins in a block: it is the block's end. */
 static CUdeviceptr host_begin(const struct vp_memory *mem, const struct vp_region *block) {
     vp_mappings_each(m, mem, block->addr, vp_region_end(block))
         if (m->chunk->host)
@@ -40,7 +40,7 @@ void vp_spill_went_live(struct vp_memory *mem, struct vp_region *block) {
     mem->stats.spills++;
 }
 
-/* Regions and pieces that it takes to cut one part out of a region. */
+/* Regions and pieces needed to cut one part out of a region. */
 enum { NODES = 8 };
 
 CUdeviceptr vp_spill_release(struct vp_memory *mem, struct vp_region *block) {
