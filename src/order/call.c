@@ -1,4 +1,4 @@
-/* What stands around our own driver calls: the mode of captures, the current context, captures left alone. */
+/* What surrounds our own driver calls: the capture mode, the current context, and the care not to disturb captures. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
@@ -14,7 +14,7 @@ void vp_capture_restore(const struct vp_timelines *ls, CUstreamCaptureMode mode)
 
 bool vp_stream_captures(const struct vp_timelines *ls, CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    /* The legacy stream answers 906 while a blocking stream captures: an event there would destroy that capture. */
+    /* The legacy stream answers 906 while a blocking stream captures, and an event there would destroy that capture. */
     return ls->drv->cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -45,14 +45,14 @@ void vp_context_leave(const struct vp_driver *drv, struct vp_entered entered) {
         drv->cuCtxPopCurrent_v2(&popped);
 }
 
-/* Legacy and per-thread are names relative to the current context. */
+/* The legacy and the per-thread stream are named relative to the current context. */
 struct vp_entered vp_stream_enter(const struct vp_timelines *ls, const struct vp_context *ctx, CUstream stream) {
     return vp_context_enter(ls->drv, (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD ? ctx->handle : NULL);
 }
 
 bool vp_timelines_blocking_idle(const struct vp_timelines *ls, const struct vp_context *ctx) {
     const struct vp_entered entered = vp_context_enter(ls->drv, ctx->handle);
-    /* It answers that it captures while a blocking stream does, and another question would end that capture. */
+    /* While a blocking stream captures this says so; any other question would end that capture. */
     bool idle = !entered.refused && !vp_stream_captures(ls, CU_STREAM_LEGACY) &&
                 !ls->drv->cuStreamQuery(CU_STREAM_LEGACY);
     vp_context_leave(ls->drv, entered);

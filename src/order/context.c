@@ -1,10 +1,10 @@
-/* Contexts: when they begin, when they end, and how an end shows that no call told of. */
+/* Contexts: how they begin and end, and how an end shows that no call reported. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
 #include "base/cancel.h"
 
-/* Forgets contexts that have ended and that nothing names any more. */
+/* Frees contexts that have ended and that nothing names. */
 static void forget(struct vp_timelines *ls) {
     struct vp_context *ctx, *next;
     vp_list_each_safe(ctx, next, &ls->contexts, link)
@@ -14,13 +14,14 @@ static void forget(struct vp_timelines *ls) {
         }
 }
 
-/* What tells contexts apart that had the same handle one after another; 0: the driver does not tell. */
+/* An id that tells apart contexts with the same handle, one after another; 0: the driver has none. */
 static uint64_t id_of(const struct vp_timelines *ls, CUcontext handle) {
     unsigned long long id = 0;
     return ls->drv->cuCtxGetId && !ls->drv->cuCtxGetId(handle, &id) ? id : 0;
 }
 
-/* A release that was not the last one may be under way: the context is then what it was, and gets no second object. */
+/* A context with this handle that is being released, but lives on: it was not the last release. It gets no second
+ * object. */
 static struct vp_context *lives_on(const struct vp_timelines *ls, CUcontext handle) {
     struct vp_context *ctx;
     vp_list_each(ctx, &ls->contexts, link)
@@ -40,7 +41,7 @@ struct vp_context *vp_context_get(struct vp_timelines *ls, CUcontext handle) {
     struct vp_context *ctx = vp_table_get(&ls->by_handle, (uintptr_t)handle);
     if (ctx || !handle)
         return ctx;
-    /* One that another thread has destroyed stays current here. */
+    /* A context that another thread has destroyed stays current here. */
     if (vp_context_known(ls->drv, handle) || (ctx = lives_on(ls, handle)))
         return ctx;
     CUdevice dev;
@@ -104,7 +105,7 @@ struct vp_context *vp_context_current(struct vp_timelines *ls) {
     return ls->current || vp_context_known(ls->drv, NULL) ? ls->current : vp_context_get(ls, handle);
 }
 
-/* ---- ends that no call told of ---- */
+/* ---- ends that no call reported ---- */
 
 static bool tells_of_an_end(CUresult res) {
     return res == CUDA_ERROR_INVALID_HANDLE || res == CUDA_ERROR_INVALID_CONTEXT ||
@@ -151,8 +152,8 @@ bool vp_context_error_stays(CUresult res) {
 
 bool vp_context_died(struct vp_context *ctx, CUresult res) {
     struct vp_timelines *ls = ctx->registry;
-    /* Without ids: events are ours alone to destroy. One that is no more went with its context, though another may be
-     * alive under the same handle by now, as after a reset. */
+    /* Without ids: only we destroy our events. One that is gone went with its context, though another context may live
+     * under the same handle by now, as after a reset. */
     if (tells_of_an_end(res) && !ctx->ending &&
         (!vp_context_lives(ls, ctx) || (!ctx->id && res == CUDA_ERROR_INVALID_HANDLE))) {
         lose(ls, ctx);

@@ -1,21 +1,21 @@
-/* What a barrier would tell, learnt stream by stream.
+/* Learns stream by stream what a barrier would tell.
  *
  * While any stream of a context captures, no event can be recorded over the context, and what cudaFree gave back stays
- * in quarantine. That must not end in "out of memory" on a device that is idle. So somebody who would have to give up
- * looks closer: a *cover* begins, a point of the barrier that is reached once
- *   - each non-blocking stream has reached an event recorded since. One that captures gets none and needs none, if it
- * got one before its capture began: work has not gone there since;
+ * in quarantine. On an idle device that must not end in "out of memory". So a caller that would have to give up begins
+ * a *cover*: a point of the barrier that is reached once
+ *   - each non-blocking stream has reached an event recorded since. A capturing stream gets none, and needs none if it
+ *     got one before its capture began: no work has gone there since;
  *   - and the legacy stream was seen idle since, which tells of all blocking streams, other threads' own included. It
- * is asked and gets no event: that would make later work of blocking streams wait for earlier work of others, which may
- * in turn wait for it. While a blocking stream captures, the legacy stream cannot be asked; and of what a destroyed
- * stream has still queued only a barrier tells. Then there is no cover.
+ *     is asked, and gets no event: that would make later work of blocking streams wait for earlier work of others,
+ *     which may in turn wait for it. While a blocking stream captures, the legacy stream cannot be asked; and only a
+ *     barrier tells of what a destroyed stream has still queued. In these cases there is no cover.
  *
  * Drivers before 12.5 have no barriers, and would need that event on the legacy stream. There each stream is known by
- * name, so that a cover is how they are asked at any time: where the legacy stream is not idle, blocking streams get
- * events of their own, one of ours stands for the legacy stream, and destroyed ones got their last event as they ended.
- * Streams made since are not asked, or a program that makes one before the last has ended would never see its memory
- * again; nor are non-blocking ones, which fences name beside the barrier. Only threads' own streams cannot be named by
- * others: where these are used, the legacy stream gets its event after all. */
+ * name, so that covers serve at any time. If the legacy stream is not idle, blocking streams get events of their own, a
+ * stream of ours stands in for the legacy stream, and destroyed streams got their last event as they ended. Streams
+ * made since are not asked: a program that makes a new one before the last has ended would never see its memory again.
+ * Nor are non-blocking ones, which fences name beside the barrier. Only per-thread streams cannot be named by other
+ * threads: where they are used, the legacy stream gets its event after all. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
@@ -35,7 +35,7 @@ static bool timeline_over(struct vp_timelines *ls, struct vp_timeline *timeline,
     return timeline->met >= timeline->cover;
 }
 
-/* Has the cover nothing to ask of the stream, whatever that has queued? */
+/* Need the cover not ask this stream, whatever that has queued? */
 static bool left_out(const struct vp_timelines *ls, const struct vp_context *ctx, const struct vp_timeline *timeline) {
     if (timeline->kind != VP_TIMELINE_STREAM || timeline->stream == CU_STREAM_LEGACY)
         return true;
@@ -65,7 +65,7 @@ bool vp_context_cover(struct vp_timelines *ls, struct vp_context *ctx) {
     if (ctx->ending || (!barrier->open && !ctx->cover) || (ls->barriers && ctx->uncovered > barrier->met))
         return false;
     if (!ctx->cover) {
-        /* What is freed from here on is not behind it. */
+        /* What is freed from now on is not behind it. */
         ctx->cover = barrier->next++;
         ctx->cover_birth = ls->timelines_made;
         ctx->cover_idle = barrier->open = false;

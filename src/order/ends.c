@@ -2,14 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
-/* Timelines that are gone, from which on the first look is taken whether they might come free. */
+/* From so many timelines on that are gone, a look is worthwhile whether they can be freed. */
 enum { LINGER = 64 };
 
 bool vp_timelines_linger(const struct vp_timelines *ls) {
     return ls->lingering >= LINGER && ls->lingering >= ls->tidy_at;
 }
 
-/* The timeline's stream cannot be named any more: no capture of it runs, and its points live on. */
+/* From now on the timeline's stream cannot be named: no capture of it runs, and its points live on. */
 static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline) {
     struct vp_context *ctx = timeline->context;
     timeline->gone = true;
@@ -18,7 +18,7 @@ static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline)
     if (timeline->kind == VP_TIMELINE_STREAM)
         vp_table_take(&ls->by_id, timeline->id);
     vp_timeline_capture_over(ls, timeline);
-    /* What it has still queued, the barrier alone tells. */
+    /* Only the barrier tells of what it has still queued. */
     if (timeline->kind == VP_TIMELINE_STREAM)
         ctx->uncovered = ctx->barrier->next;
     ls->lingering++;
@@ -27,7 +27,7 @@ static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline)
 void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timeline) {
     if (ls->closing)
         ls->closing(ls->user, timeline);
-    /* Without barriers nothing will tell of its work but this event. If there is none to be had, nothing will. */
+    /* Without barriers only this event tells of its work. If it cannot be recorded, nothing ever will. */
     const bool last = !ls->barriers && !timeline->rest;
     int mode = vp_timelines_relax(ls);
     if ((timeline->open || last) && vp_timeline_record(ls, timeline, false) && last)
@@ -95,6 +95,6 @@ void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
 
 void vp_context_tidy(struct vp_timelines *ls) {
     vp_timelines_sweep(ls, ls->lingering);
-    /* Twice as many as are left: what cannot come free yet is not looked at again and again. */
+    /* Twice as many as are left, so that those which cannot be freed yet are not looked at again and again. */
     ls->tidy_at = 2 * ls->lingering;
 }

@@ -1,4 +1,4 @@
-/* Events: recorded on timelines, and asked whether they have completed. */
+/* Events: recording them on timelines, and asking whether they have completed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
@@ -76,8 +76,9 @@ bool vp_timeline_poll(struct vp_timelines *ls, struct vp_timeline *timeline) {
 
 /* ---- recording ---- */
 
-/* Can the calling thread name this timeline's stream? Of per-thread streams it can name its own only; the id tells, a
- * thread's handle may come back. One that captures, or has joined another's capture, must not be asked for it. */
+/* Can the calling thread name this timeline's stream? Of per-thread streams it can name only its own, which the id
+ * tells: a thread's handle may be reused. A stream that captures, or has joined another's capture, must not be asked
+ * for its id. */
 static bool nameable(struct vp_timelines *ls, const struct vp_timeline *timeline) {
     if (timeline->kind != VP_TIMELINE_STREAM || timeline->gone || timeline->lost)
         return false;
@@ -91,12 +92,12 @@ static bool nameable(struct vp_timelines *ls, const struct vp_timeline *timeline
     return own;
 }
 
-/* Events that a timeline may have pending before it asks whether some are done, unasked: each costs the driver memory.
- */
+/* Pending events from which on a timeline asks by itself whether some are done: each costs the driver memory. */
 enum { EVENTS_SPARE = 64 };
 
-/* The context may have ended, or the stream, by a route without a door: then never again, or over the context the next
- * time. Where contexts have no ids, a stream's handle that is none must not pass for the end of the event's context. */
+/* The context or the stream may have ended by a route without a door. In the first case nothing more is recorded, in
+ * the second the next event goes over the context. Without context ids an invalid stream handle must not pass for the
+ * end of the event's context. */
 static void record_failed(struct vp_timelines *ls, struct vp_timeline *timeline, struct vp_event *ev, CUresult res) {
     bool lost = res == CUDA_ERROR_INVALID_HANDLE && ls->drv->cuEventQuery(ev->handle) != CUDA_ERROR_INVALID_HANDLE;
     if ((!lost || timeline->context->id) && vp_context_died(timeline->context, res))
@@ -106,7 +107,7 @@ static void record_failed(struct vp_timelines *ls, struct vp_timeline *timeline,
         timeline->lost = true;
 }
 
-/* Where its next event goes: to a stream, or over the whole context. -EBUSY: nowhere now. */
+/* Chooses where the next event goes: to a stream, or over the whole context. -EBUSY: nowhere now. */
 static int choose(struct vp_timelines *ls, const struct vp_timeline *timeline, bool late, CUstream *stream,
                   bool *over_context) {
     const bool own = timeline->stream == CU_STREAM_LEGACY, named = vp_timelines_all_named(ls);
@@ -120,7 +121,7 @@ static int choose(struct vp_timelines *ls, const struct vp_timeline *timeline, b
     }
     if (!late || *over_context || *stream != CU_STREAM_LEGACY || !(own || named) || !(ls->joins & VP_JOINS_BLOCKING))
         return 0;
-    /* It would join blocking streams. */
+    /* A late event on the legacy stream would join blocking streams. */
     if (ls->barriers && !atomic_load_explicit(&ls->captures, memory_order_acquire))
         *over_context = true;
     else if (own && named && timeline->context->aside)
@@ -159,7 +160,7 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
         }
     }
     vp_context_leave(ls->drv, entered);
-    /* Whoever sees that nothing is recorded any more sees the next number, too. */
+    /* A thread that sees `recording` false also sees the next number. */
     if (!err) {
         ev->seq = atomic_load_explicit(&timeline->next, memory_order_relaxed);
         atomic_store_explicit(&timeline->next, ev->seq + 1, memory_order_relaxed);

@@ -1,37 +1,38 @@
-/* Fences: when bytes that one owner has freed are another owner's.
+/* Fences: when bytes that one owner has freed may be used by another.
  *
- * The goal: nobody gets bytes that work still uses, and no program waits for something that it would not have waited
- * for with CUDA alone.
+ * The goal: nobody gets bytes that work still uses, and no program waits for anything that it would not have waited for
+ * with CUDA alone.
  *
- * What is believed. A timeline numbers its events; the next one gets `next`. A free leaves the *point* (timeline, seq)
- * in the fence of its bytes: all that was queued before the free is over once event `seq`, or a later one, has
- * completed. A point is *met* when the driver has said so of such an event (seq <= timeline->met): nothing is inferred
- * from time, and an error is no answer. A free by itself records nothing: its point has the number of an event to come,
- * and while one stream alone uses the pool none ever does.
+ * What is known. A timeline numbers its events; the next one gets `next`. A free leaves a *point* (timeline, seq) in
+ * the fence of its bytes: all that was queued before the free is over once event `seq`, or a later one, has completed.
+ * A point is *met* when the driver has said so of such an event (seq <= timeline->met). Nothing is inferred from time,
+ * and an error is no answer. A free by itself records no event: its point has the number of an event to come, and while
+ * only one stream uses the pool none is ever recorded.
  *
  *     stream 1   work  free a  work  free b     event 1     work  free c, which records event 2
  *     fence            {(1,1)}       {(1,1)}                      {(1,2) waitable}
  *
- * Fences belong to bytes and go where they go; of united bytes the fence is the union, of two points of one timeline
- * the later. Want of memory makes a fence stricter, never laxer.
+ * Fences belong to bytes and move with them. The fence of united bytes is the union of both; of two points of one
+ * timeline the later remains. When memory runs out a fence becomes stricter, never laxer.
  *
- * When. Work queued now on a stream may use the bytes if each point is met, or is the stream's own: what the stream
- * does next comes after it anyway. Memory for all (cudaMalloc) has no stream, and takes only what is met. Beyond that
- * there are two ways to wait:
+ * When bytes may be used. Work queued now on a stream may use the bytes if each point is met or is the stream's own,
+ * whose next work comes after it anyway. Memory for all (cudaMalloc) has no stream, and takes only what is met. Beyond
+ * that there are two ways to wait:
  *   - the stream waits on the GPU for the points' events (vp_fence_wait);
  *   - the host waits for the barrier that a cudaFree recorded (vp_fence_event): CUDA's own cudaFree waits there, too.
  *
- * Why this cannot hang. Only a *waitable* point is waited for: one whose event was recorded at the very free. Of any
- * other the event comes later, behind work that may itself wait for whoever asks:
+ * Why this cannot hang. Only a *waitable* point is waited for: one whose event was recorded at the free itself. The
+ * event of any other point comes later, behind work that may itself wait for whoever asks:
  *
  *     stream 1   free a   kernel that spins until stream 2 has set a flag   event 1
  *     stream 2                                                              wait for event 1, use a, set the flag
  *
- * Here stream 2 would wait for itself for ever. An event at the free stands before the kernel. For the same reason the
- * union of two points is waitable only if the earlier one is met. So a wait adds no edge but from what preceded the
- * free. That may still hang on something outside (another process, a host function), so those who wait early, before
- * they have tried anything else, ask for points that no host function holds up. Asking whether a later event has
- * completed is always allowed, since that stops nobody; event.c records those so that they hold up no stream. */
+ * Here stream 2 would wait for itself for ever. An event at the free would stand before the kernel. For the same reason
+ * the union of two points is waitable only if the earlier one is met. So a wait adds no dependency except on what
+ * preceded the free. It may still hang on something outside (another process, a host function), so callers that wait
+ * early, before they have tried anything else, ask for points that no host function can hold up. Asking whether a later
+ * event has completed is always allowed, since that stops nobody; event.c records such events so that they hold up no
+ * stream. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
@@ -52,16 +53,16 @@ static __attribute__((noinline)) void fence_add_more(struct vp_timelines *ls, st
     for (; p; p = p->next) {
         if (p->timeline != timeline)
             continue;
-        /* The union of two points of one timeline is the later; its event is late for the bytes of the earlier, unless
-         * that is met. */
+        /* The union of two points of one timeline is the later one. Its event comes too late for the bytes of the
+         * earlier one, unless that is met. */
         p->waitable = waitable && seq >= p->seq && (seq == p->seq ? p->waitable : point_met(p));
         p->seq = seq > p->seq ? seq : p->seq;
         return;
     }
     p = vp_slab_alloc(&ls->point_slab);
     if (!p) {
-        /* Never laxer for want of memory: the first point becomes one that only the end of its context reaches, or
-         * nothing, if another's end would be meant, too. */
+        /* Out of memory, so stricter: the first point becomes one that only the end of its context reaches; or that is
+         * never reached, if another context's end would be needed, too. */
         const bool never = seq == VP_POINT_NEVER || first->seq == VP_POINT_NEVER;
         const bool same = first->timeline->context == timeline->context && !never;
         first->seq = same ? VP_POINT_OF_THE_END : VP_POINT_NEVER;
@@ -73,7 +74,7 @@ static __attribute__((noinline)) void fence_add_more(struct vp_timelines *ls, st
     timeline->refs++;
 }
 
-/* Adds a point, replacing one of the same timeline that it covers. */
+/* Adds a point; a point of the same timeline that it covers is replaced. */
 static inline void fence_add(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline,
                              uint64_t seq, bool waitable) {
     if (!vp_fence_empty(fence)) {
@@ -115,8 +116,8 @@ void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct v
         fence_add(ls, fence, timeline, seq, false);
 }
 
-/* Without context barriers, the barrier timeline is the legacy stream; each non-blocking stream needs its own event
- * beside it, or has one behind all its real work if it captures, or is gone. */
+/* Without context barriers the barrier timeline is the legacy stream. Beside it each non-blocking stream needs its own
+ * event; one that captures or is gone has its last. */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record) {
     struct vp_timeline *timeline;
     int err = vp_fence_add_free(ls, fence, ctx->barrier, record);
@@ -178,14 +179,14 @@ bool vp_fence_settle_points(struct vp_timelines *ls, struct vp_fence *fence) {
     return !p;
 }
 
-/* Does work of `timeline` come after the point by itself: on the same stream, or with the point met? What stands for
- * other streams', too, is no stream's own. */
+/* Does work of `timeline` come after the point anyway: the point is met, or of the same stream? But not if it stands
+ * for other streams, too. */
 static bool timeline_behind(const struct vp_timeline *timeline, const struct vp_point *p) {
     return (p->timeline == timeline && p->seq < VP_POINT_OF_THE_END) || point_met(p);
 }
 
-/* Did `timeline` wait for the point, or a later one, before? Saves a wait, and no more: what a request may use must not
- * hang on a cache that forgets, nor on a late point that unites with a later one before the block is taken. */
+/* Has `timeline` waited for the point, or a later one, before? This only saves a wait: what a request may use must not
+ * depend on a cache that forgets, nor on a late point that unites with a later one before the block is taken. */
 static bool timeline_waited(const struct vp_timeline *timeline, const struct vp_point *p) {
     for (unsigned i = 0; i < VP_SEEN; i++)
         if (timeline->seen[i].birth == p->timeline->birth && timeline->seen[i].seq >= p->seq)
@@ -200,7 +201,7 @@ bool vp_fence_ready(const struct vp_fence *fence, const struct vp_timeline *time
     return true;
 }
 
-/* The event of exactly that point: mostly of the last ones. */
+/* The event of exactly that point: mostly one of the last. */
 static struct vp_event *point_event(const struct vp_point *p) {
     for (const struct vp_list *at = p->timeline->events.prev; at != &p->timeline->events; at = at->prev) {
         struct vp_event *ev = vp_container_of(at, struct vp_event, link);
@@ -210,11 +211,11 @@ static struct vp_event *point_event(const struct vp_point *p) {
     return NULL;
 }
 
-/* What is noted from here on has another turn. */
+/* Begins another turn: what is noted from now on belongs to it. */
 static unsigned next_turn(struct vp_timelines *ls, bool legacy) {
     const unsigned others = legacy ? VP_WORK_OTHERS : VP_WORK_LEGACY;
     if (atomic_load(&vp_worked) & others) {
-        atomic_fetch_add(&ls->turns[legacy], 1); /* first, for those who look without the lock */
+        atomic_fetch_add(&ls->turns[legacy], 1); /* first, for readers without the lock */
         atomic_fetch_and(&vp_worked, ~others);
     }
     return atomic_load_explicit(&ls->turns[legacy], memory_order_relaxed);
@@ -240,7 +241,7 @@ int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct
     return err;
 }
 
-/* May the point hang on a host function? That of another stream will do, if its own stream waits for that one. */
+/* Can a host function hold up the point? Any stream's can, if the point's stream waits for that stream. */
 static bool point_held_up(const struct vp_point *p) {
     const struct vp_timelines *ls = p->timeline->context->registry;
     const struct vp_event *ev = ls->host_funcs ? point_event(p) : NULL;
@@ -272,8 +273,8 @@ int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct 
             return -EBUSY;
         uint64_t begin = vp_timer_begin(ls);
         const struct vp_entered entered = vp_stream_enter(ls, timeline->context, timeline->stream);
-        /* Its capture may have begun while memory was waited for without the lock; a wait for work outside would
-         * destroy it. */
+        /* A capture may have begun while memory was waited for without the lock. A wait for outside work would end
+         * it. */
         bool refused = entered.refused || vp_timeline_captures(ls, timeline->stream);
         CUresult res = refused ? CUDA_SUCCESS : ls->drv->cuStreamWaitEvent(timeline->stream, ev->handle, 0);
         vp_context_leave(ls->drv, entered);
@@ -281,11 +282,11 @@ int vp_fence_wait(struct vp_timelines *ls, const struct vp_fence *fence, struct 
         if (refused)
             return -EBUSY;
         timeline->context->stats->waits++;
-        /* What ended unseen is over, and nothing is left to wait for. */
+        /* A context that ended unseen has no work left to wait for. */
         if (res && vp_context_died(p->timeline->context, res))
             continue;
         if (res) {
-            /* It may be the other side that fails: a request of this one goes on without it. */
+            /* The other context may be the one that fails: a request of this one can go on without it. */
             vp_context_failed(p->timeline->context, res);
             return p->timeline->context == timeline->context ? -EIO : -EBUSY;
         }

@@ -1,4 +1,4 @@
-/* Asks all timelines, and gives those their events that lack one. */
+/* Polls all timelines, and records events for those that lack one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 

@@ -1,4 +1,4 @@
-/* Streams: the timeline of a handle, and captures that run on it. */
+/* Streams: the timeline of a handle, and captures on it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-/* For a stream that is seen for the first time. */
+/* Makes the timeline of a stream that is seen for the first time. */
 static __attribute__((noinline, cold)) int begin(struct vp_timelines *ls, CUstream stream, unsigned long long id,
                                                  struct vp_timeline **out) {
     struct vp_timeline *timeline;
@@ -16,8 +16,8 @@ static __attribute__((noinline, cold)) int begin(struct vp_timelines *ls, CUstre
     if (ls->drv->cuStreamGetCtx(stream, &handle))
         return -ENODEV;
     struct vp_context *ctx = vp_context_get(ls, handle);
-    /* What is queued in a new context must not hang on one that ended unseen, and had its handle: with that one's
-     * points it would count as done. */
+    /* A context that ended unseen may have had the same handle. The new one's work must not get its points, which count
+     * as met. */
     if (ctx)
         vp_context_check(ls, ctx);
     if (ctx && ctx->lost)
@@ -43,7 +43,7 @@ static __attribute__((noinline, cold)) int begin(struct vp_timelines *ls, CUstre
     return 0;
 }
 
-/* Timelines of streams that ended unseen go when their context does. */
+/* Timelines of streams that ended unseen are freed with their context. */
 int vp_timeline_get(struct vp_timelines *ls, CUstream stream, struct vp_timeline **out) {
     unsigned long long id;
     if (atomic_load_explicit(&ls->captures, memory_order_acquire) > 0 && vp_stream_captures(ls, stream))
@@ -66,7 +66,7 @@ struct vp_timeline *vp_context_aside(struct vp_timelines *ls, struct vp_context 
     const struct vp_entered entered = vp_context_enter(ls->drv, ctx->handle);
     const bool made = !entered.refused && !ls->drv->cuStreamCreate(&stream, CU_STREAM_DEFAULT);
     struct vp_timeline *aside;
-    /* Another context may have begun under the handle, unseen: the stream is of that one. */
+    /* Another context may have begun under the handle, unseen, and own the stream. */
     if (made && vp_timeline_get(ls, stream, &aside))
         ls->drv->cuStreamDestroy_v2(stream);
     else if (made)
@@ -95,7 +95,7 @@ void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timel
 }
 
 void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline) {
-    /* Of what a destroyed stream has queued only a barrier tells, and none can be had while it captures. */
+    /* Only a barrier tells of what a destroyed stream has queued, and none can be recorded during the capture. */
     struct vp_context *ctx;
     vp_list_each(ctx, &ls->contexts, link)
         if (ls->barriers && !atomic_load(&ls->captures) && !ctx->ending && !ctx->gone && ctx->uncovered &&

@@ -1,4 +1,4 @@
-/* The registry of timelines, and what is believed of each. Asks the driver nothing. */
+/* The registry of timelines, and what is known of each. Makes no driver calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "order/order.h"
 
