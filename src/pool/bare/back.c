@@ -1,4 +1,4 @@
-/* Bare segments: a block's pages get their memory. */
+/* Bare segments: how a block's pages get their memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/ahead.h"
 #include "pool/bare/bare.h"
@@ -7,13 +7,13 @@
 
 #include <errno.h>
 
-/* The pages of a block, or of what is pinned. */
+/* The pages of a block, or those to be pinned. */
 struct pages {
     size_t first, end;
-    bool patient; /* what is pending may be waited for */
+    bool patient; /* may wait for what is pending */
 };
 
-/* What is to be backed. Of what is pinned the cache says nothing, whose lock others may hold. */
+/* What is to be backed. For pages to be pinned the cache is not involved; other threads may hold its lock. */
 struct backing {
     CUdeviceptr addr;
     size_t size;
@@ -21,13 +21,13 @@ struct backing {
     bool pins;
 };
 
-/* Is a chunk that is mapped there lost in vain for a part, which lies beyond the segment? */
+/* Would a chunk mapped there be lost in part for nothing, as it reaches beyond the segment? */
 static bool in_vain(const struct vp_bare_segment *segment, const struct vp_mapping *m) {
     return m->addr + m->chunk->size > vp_region_end(&segment->whole);
 }
 
-/* As vp_backing_clear(); but what would go back to the device, and may not, stays, among the spares. What sleeps, or
- * was shown to other processes, counts for nothing: the one has nothing to stay with, the other must not. */
+/* As vp_backing_clear(), but a chunk that may not go back to the device becomes a spare. Sleeping and exported chunks
+ * are excepted: a sleeping one has no memory to keep, an exported one must not be kept. */
 static int clear(struct vp_pool *pool, struct vp_mapping *m) {
     struct vp_chunk *chunk = m->chunk;
     const size_t pages = vp_bare_pages(pool, chunk);
@@ -45,34 +45,34 @@ static int clear(struct vp_pool *pool, struct vp_mapping *m) {
     return err;
 }
 
-/* Of a mapping's pages, those that the block of [first, end) leaves. */
+/* The pages of a mapping that lie outside the block of [first, end). */
 static size_t beyond(size_t begins, size_t ends, size_t first, size_t end) {
     return (begins < first ? first - begins : 0) + (ends > end ? ends - end : 0);
 }
 
-/* Is a chunk to be replaced for so many pages? */
+/* Is it worth replacing a chunk to win so many pages? */
 static bool is_worth(const struct vp_bare *bare, size_t pages) {
     return pages >= (bare->short_of ? 1 : VP_BARE_WORTH_PAGES);
 }
 
-/* May what has memory let go of it for something else? Not while a stream captures: no event would tell when. */
+/* May memory in place be let go of for something else? Not in a capture: no event would tell when it is free. */
 static bool may_let_go(const struct vp_pool *pool) {
     return !atomic_load(&pool->mem.timelines->captures);
 }
 
-/* Is less sure to be there, beyond the block, than it may lose at its two ends: of all pages, or of single ones? */
+/* Are fewer pages sure, beyond the used ones, than the block may lose at its two ends? `of`: all, or single ones. */
 static bool is_scarce(const struct vp_bare *bare, size_t (*of)(size_t)) {
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
     return of(atomic_load(&bare->bounds)) < of(used) + VP_BARE_ENDS;
 }
 
-/* What a block has it cannot let go of again in a capture, nor where a graph may use it. */
+/* Will the block keep its memory for good? In a capture it cannot be let go of again, nor where a graph may use it. */
 static bool has_for_good(const struct vp_pool *pool, const struct vp_bare_segment *segment) {
     return !may_let_go(pool) || segment->pinned;
 }
 
-/* Is a chunk not to be taken whole for a block that leaves so many pages of it? For good none is, where there may be
- * little more than the block touches. Nothing is waited for to spare what is merely lost. */
+/* Is a chunk of which the block leaves `more` pages too large for it? A block that keeps its memory for good gets no
+ * such chunk if there is little beyond what it touches. To win pages that are merely lost nothing is waited for. */
 static bool is_too_large(const struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m,
                          size_t more) {
     if (has_for_good(pool, segment))
@@ -82,7 +82,7 @@ static bool is_too_large(const struct vp_pool *pool, const struct vp_bare_segmen
             (in_vain(segment, m) && vp_bare_loses(pool, more) && vp_mapping_over(&pool->mem, m)));
 }
 
-/* Does it keep a chunk of a slot away from one that the block fills, where single pages are lacking? */
+/* Does a single page keep a body away from a slot that the block fills, while single pages are lacking? */
 static bool is_too_small(const struct vp_pool *pool, const struct vp_bare_segment *segment,
                          const struct vp_mapping *m) {
     const struct vp_bare *bare = pool->bare;
@@ -92,8 +92,8 @@ static bool is_too_small(const struct vp_pool *pool, const struct vp_bare_segmen
            (has_for_good(pool, segment) && is_scarce(bare, vp_bare_single_of) && vp_mapping_over(&pool->mem, m));
 }
 
-/* What is mapped in a page that is not backed becomes so without a driver call (0), or goes (1): what others
- * still use elsewhere, unless it is waited for; and what is too large for the block, where memory is short. */
+/* What is mapped in a page that is not backed is backed without a driver call (0), or goes (1): because others still
+ * use it elsewhere and nobody waits, or because it is too large for the block while memory is short. */
 static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m,
                      const struct pages *block) {
     const struct vp_request req = {.timeline = segment->timeline};
@@ -127,7 +127,7 @@ static int take_back(struct vp_pool *pool, const struct vp_bare_segment *segment
     return err ? err : 1;
 }
 
-/* Backs the pages that have something mapped. */
+/* Backs the pages where something is mapped. */
 static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct pages *block) {
     struct vp_bare *bare = pool->bare;
     int err = 0;
@@ -145,7 +145,7 @@ static int back_mapped(struct vp_pool *pool, const struct vp_bare_segment *segme
     return err < 0 ? err : 0;
 }
 
-/* Is the block of the pages [first, end) the only one in the mapping, and leaves pages of it that are worth winning? */
+/* Is the block of [first, end) alone in the mapping, with other pages of it worth winning? */
 static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, size_t first, size_t end) {
     const size_t begins = vp_bare_page(bare, m->addr), pages = m->chunk->size >> bare->pool->mem.granularity_shift;
     for (size_t p = begins; p < begins + pages; p++) {
@@ -156,15 +156,15 @@ static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, 
     return is_worth(bare, beyond(begins, begins + pages, first, end));
 }
 
-/* What has been let go of may be behind an event that nobody has recorded yet. */
+/* Records an event first: what was let go of may be behind one that nobody has recorded yet. */
 static void see_over(struct vp_pool *pool, const struct vp_bare_segment *segment) {
     if (segment->timeline)
         vp_timeline_record_late(pool->mem.timelines, segment->timeline);
     vp_fit_refresh(&pool->mem);
 }
 
-/* Memory is short, and single pages first: slots that the block of [first, end) fills let go of theirs, so that chunks
- * of a slot may come. */
+/* Memory is short, and single pages most of all: slots that the block of [first, end) fills let go of single pages, so
+ * that bodies can come. */
 static void vacate(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t first, size_t end) {
     struct vp_bare *bare = pool->bare;
     for (size_t p = vp_round_up(first, VP_SLOT_PAGES); p + VP_SLOT_PAGES <= end; p += VP_SLOT_PAGES) {
@@ -177,8 +177,8 @@ static void vacate(struct vp_pool *pool, const struct vp_bare_segment *segment, 
     see_over(pool, segment);
 }
 
-/* A block has come to lie in a part of a chunk that nothing else is in: that is replaced, where it is worth it. Until
- * it is free memory the block counts for nothing there. True: it stays, as work on it is not over. */
+/* A block lies in a part of a chunk with nothing else in it: replaces the chunk, where that is worth it. Until that is
+ * free memory the block is not counted there. True: it stays, as work on it is not over. */
 static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, size_t page, size_t first, size_t end) {
     struct vp_bare *bare = pool->bare;
     struct vp_mapping *m = vp_mapping_at(&pool->mem, vp_bare_addr(bare, page));
@@ -199,8 +199,8 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
             see_over(pool, segment);
         const CUdeviceptr addr = m->addr;
         stays = clear(pool, m) != 0;
-        /* The driver may have failed half way: what is not current any more is no block's. Where it must go it is let
-         * go of once: behind a new barrier each time it would wait for what others have queued since, for ever. */
+        /* The driver may have failed half-way: a mapping that is no longer current is no block's. If memory is short it
+         * is let go of only once: behind a new barrier each time it would wait for ever for others' later work. */
         m = stays && !bare->short_of ? vp_mapping_at(&pool->mem, addr) : NULL;
         if (m && m == m->chunk->current)
             vp_bare_keep(pool, segment, m);
@@ -213,7 +213,7 @@ static bool shed(struct vp_pool *pool, const struct vp_bare_segment *segment, si
     return stays;
 }
 
-/* Whatever has no memory yet. */
+/* Backs whatever has no memory yet. */
 static int back_gaps(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patient) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, addr);
@@ -248,25 +248,25 @@ int vp_bare_back(struct vp_pool *pool, CUdeviceptr addr, size_t size, bool patie
     if (bare->short_of && may_let_go(pool))
         vacate(pool, segment, first, end);
     int err = back_gaps(pool, addr, size, patient);
-    /* What is idle may be lacking soon where nobody asks for room. */
+    /* Where nobody asks for room idle memory may be lacking soon: it goes back only if this thread did ask. */
     if (!err && pool->bare_slack.over && vp_bare_promised_here(bare))
         pool->bare_slack.over = vp_bare_shrink(pool);
     if (err != -ENOMEM || !stays)
         return err;
-    bare->short_of += !bare->short_of; /* it is not to be the block's again, and let go of behind more work yet */
+    bare->short_of += !bare->short_of; /* not to be given to this block again and then let go of behind yet more work */
     return -EAGAIN;
 }
 
-/* How long memory that is pending is waited for before more is made; for how long not again where that was in vain, and
- * where it was twice in a row. How long for what cannot be done without, and for what may be refused. */
+/* How long to wait for pending memory before more is created; how long not to wait again after that was in vain, and
+ * after twice in a row; how long to wait for what a block must have, and for what may be refused. */
 static const uint64_t PATIENCE_NS = 50000000, REST_NS = 250000000, LONG_REST_NS = 60000000000, WAIT_NS = 60000000000,
                       PIN_WAIT_NS = 5000000000;
 
-/* So often is tried again what the driver refused; and, without a pause, whenever something has completed: that may be
- * of no use here. */
+/* How often a refusal of the driver is retried; and how often completed work, perhaps of no use here, leads to one
+ * without a pause. */
 enum { FAILURES = 8, TRIES = 8 };
 
-/* The host pauses for what is pending. False: it has waited for too long. */
+/* Pauses for what is pending. False: it has waited too long. */
 static bool pause_for(struct vp_pool *pool, uint64_t begin, bool pins, bool *patient) {
     struct vp_bare *bare = pool->bare;
     const uint64_t now = pool->config.now(), passed = now - begin;
@@ -281,13 +281,13 @@ static bool pause_for(struct vp_pool *pool, uint64_t begin, bool pins, bool *pat
     return true;
 }
 
-/* Is there still that segment? Whoever was waited for may have freed it, or ended its context. */
+/* Does the segment still exist? While waiting, others may have freed it, or ended its context. */
 static bool is_there(const struct vp_bare *bare, CUdeviceptr addr, uint64_t serial) {
     const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
     return segment && segment->whole.serial == serial;
 }
 
-/* At its ends what is backed may be exchanged. */
+/* At the block's ends backed chunks may be exchanged. */
 size_t vp_bare_need(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     return vp_bare_lacking(bare, addr, size) + 2 * VP_SLOT_PAGES;
 }
@@ -302,7 +302,7 @@ void vp_bare_give_up(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     vp_bare_unsure(bare->pool);
 }
 
-/* What is being made ahead for the block's pages is handed over first. False: the segment has ended meanwhile. */
+/* First waits for what is being made ahead in the block's pages. False: the segment has ended meanwhile. */
 static bool await_ahead(struct vp_pool *pool, const struct backing *what) {
     const size_t page = pool->mem.granularity;
     const CUdeviceptr first = what->addr / page * page, end = vp_round_up(what->addr + what->size, page);
@@ -312,13 +312,13 @@ static bool await_ahead(struct vp_pool *pool, const struct backing *what) {
     return is_there(pool->bare, what->addr, what->serial);
 }
 
-/* What is pinned takes memory that may be promised to a block, which comes first, and counts nothing itself: what is
- * used is counted by who holds the cache's lock. */
+/* Pinning takes memory that may be promised to a block; the block comes first. Pinning counts nothing: whoever holds
+ * the cache's lock counts what is used. */
 static int back(struct vp_pool *pool, const struct backing *what, bool patient) {
     struct vp_bare *bare = pool->bare;
     if (what->pins)
         vp_bare_await(pool);
-    /* At each try: it may have begun while this one waited. */
+    /* At each try: the builder may have begun while this thread waited. */
     if (!await_ahead(pool, what))
         return -ENODEV;
     if (!what->pins)
@@ -341,15 +341,15 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
     int err;
     for (int failed = 0, tries = 0; (err = back(pool, what, patient || !asked)) && err != -ENODEV;) {
         bare->idle_listed = false;
-        /* What is behind others' work may be so for as long as a stream captures. */
+        /* What is behind others' work may stay so for as long as a stream captures. */
         bare->short_of += err == -ENOMEM || (asked && !patient && !may_let_go(pool));
-        /* What was known of the device is not so any more. */
+        /* What was known of the device is no longer true. */
         if (bare->short_of)
             atomic_store(&bare->bounds, 0);
-        /* Nobody is there to be told of a failure: a block in use must have memory. */
+        /* A failure can be reported to nobody: a used block must have memory. */
         if (err != -EAGAIN && ++failed > (vp_bare_doubts(bare, &bare->left) ? 1 : FAILURES))
-            break; /* what is short for this one may be what another holds for a moment */
-        /* What has completed is asked for before anything is waited for, or created. */
+            break; /* what this block lacks another may hold for a moment only */
+        /* First ask what has completed; only then wait, or create memory. */
         if ((vp_fit_refresh(&pool->mem) && ++tries % TRIES) || err != -EAGAIN)
             continue;
         if (!asked && !patient) {
@@ -374,8 +374,8 @@ int vp_bare_back_waiting(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     return back_waiting(pool, &(struct backing){addr, size, vp_bare_at(pool->bare, addr)->whole.serial, false});
 }
 
-/* Waiting for the block of one promise, or of those that took its place: since when, and since when its thread has
- * slept; how long that had run before, and by the last look. */
+/* A wait for the block of one promise, or of those that took its place: when it began; since when the promised thread
+ * sleeps; that thread; its CPU time at the beginning, and at the last look. */
 struct patience {
     unsigned promises, lapsed;
     uint64_t begin, asleep, thread, had_run, ran;
@@ -387,13 +387,13 @@ static struct patience patience_with(const struct vp_bare *bare, uint64_t begin,
     return (struct patience){atomic_load(&bare->promises), atomic_load(&bare->lapsed), begin, now, thread, ran, ran};
 }
 
-/* Is the block still to be waited for? Its thread may have been refused after all, or be held up by this one; or all
- * CPUs are busy. */
+/* May the block still come? The promised thread may have been refused, or be held up by this one; or all CPUs are
+ * busy. */
 static bool may_come(struct patience *patience, uint64_t now) {
     if (now - patience->begin <= VP_BARE_PATIENCE_NS / 10)
         return true;
     const uint64_t ran = vp_thread_cpu_ns(patience->thread);
-    /* This one may have had no CPU itself: what sleeps at two looks need not have slept in between. */
+    /* This thread may have had no CPU itself: one that sleeps at two looks need not have slept in between. */
     if (vp_thread_is_ready(patience->thread) || ran != patience->ran)
         patience->asleep = now;
     patience->ran = ran;
@@ -422,13 +422,13 @@ bool vp_bare_await_block(struct vp_pool *pool) {
         const uint64_t now = pool->config.now();
         first = waited ? first : now;
         if (!waited || patience.promises != promises) {
-            /* In the place of a block that has not come, another is waited for as long as is left. */
+            /* If another promise took the place of a block that has not come, the rest of the time is left for it. */
             const uint64_t begin = waited && atomic_load(&bare->lapsed) != patience.lapsed ? patience.begin : now;
             patience = patience_with(bare, begin, now);
         }
         if (bare->owed ? now - first > VP_BARE_BUSY_NS
                        : !may_come(&patience, now) && !atomic_load(&bare->has_come) && !atomic_load(&bare->held_up)) {
-            /* The next one need not wait for it. */
+            /* The next caller need not wait for it. */
             atomic_compare_exchange_strong(&bare->promises, &promises, promises + 1);
             break;
         }
@@ -439,7 +439,7 @@ bool vp_bare_await_block(struct vp_pool *pool) {
 }
 
 bool vp_bare_await_told(struct vp_pool *pool) {
-    enum { MOST = 5 }; /* times as long, while it tells on */
+    enum { MOST = 5 }; /* times as long, while the thread reports more */
     struct vp_bare *bare = pool->bare;
     struct patience patience = {0};
     uint64_t first = 0, told = 0;
@@ -460,7 +460,7 @@ bool vp_bare_await_told(struct vp_pool *pool) {
         }
         pool->config.pause(now - first);
     }
-    if (waited) /* it ends where room is made for the next block */
+    if (waited) /* the doubt ends when room is made for the next block */
         vp_bare_await(pool);
     return waited;
 }
@@ -475,11 +475,11 @@ int vp_bare_pin_range(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     if (!is_there(bare, addr, what.serial))
         return -ENODEV;
     segment->pins_pages = true;
-    /* What has memory keeps it from here on, and so does what gets some. */
+    /* Pages with memory keep it from now on, and so do those that get some. */
     for (size_t p = first; p < end; p++)
         atomic_fetch_or(&bare->pages[p].word, VP_PAGE_PINNED);
     int err = back_waiting(pool, &what);
-    if (err == -ENODEV) /* its pages count nothing any more */
+    if (err == -ENODEV) /* its pages no longer matter */
         return err;
     for (size_t p = first; p < end && err; p++)
         if (!(atomic_load(&bare->pages[p].word) & VP_PAGE_BACKED))

@@ -1,4 +1,4 @@
-/* Bare segments: what the cache tells, and the pages under it. */
+/* Bare segments: what the cache reports, and the pages under it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 #include "pool/slack.h"
@@ -6,10 +6,10 @@
 
 #include <errno.h>
 
-/* All segments together may have so many times the device's memory; and so much larger is the space that they lie in,
- * since each begins a slot. */
+/* All segments together may have so many times the device's memory; their space is SPACE_TIMES larger, as each begins
+ * at a slot. */
 enum { TIMES_MEMORY = 8, SPACE_TIMES = 2 };
-/* Of the addresses that the process may have, where their number is limited. */
+/* The share of a limited address space. */
 enum { LIMITED_SHARE = 4 };
 static const size_t SPACE_MOST = (size_t)1 << 44, SPACE_LEAST = (size_t)1 << 28, MEMORY_UNKNOWN = (size_t)1 << 38;
 
@@ -71,7 +71,7 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     size_t slots = vp_round_up((pages / VP_SLOT_PAGES + 1) * sizeof *bare->slots, 4096);
     bare->bytes = table + slots + pages * sizeof *bare->runs;
     char *all = vp_os_take_sparse(bare->bytes);
-    if (!all) { /* the space stays, empty */
+    if (!all) { /* the space stays, unused */
         unmap_tables(bare);
         return NULL;
     }
@@ -100,9 +100,9 @@ static size_t slots_end(const struct vp_bare *bare, const struct vp_bare_segment
     return vp_round_up(vp_bare_page(bare, vp_region_end(&segment->whole)), VP_SLOT_PAGES);
 }
 
-/* Are there so many pages before `end`, from *first on or later? While a stream captures nothing is seen over that was
- * freed since: what a segment before has left there would be waited for in vain. And where the cache was asked to free
- * what it did not mean to, it waits for no other stream there. */
+/* Are there `pages` pages before `end`, from *first on or later? While a stream captures nothing freed since is seen
+ * over: memory of an earlier segment there would be waited for in vain. Nor, if the cache was asked to free segments,
+ * shall the new one wait there for other streams. */
 static bool has_pages(const struct vp_bare *bare, struct vp_timeline *own, size_t pages, size_t *first, size_t end) {
     const struct vp_memory *mem = &bare->pool->mem;
     const bool captures = atomic_load(&mem->timelines->captures);
@@ -115,7 +115,7 @@ static bool has_pages(const struct vp_bare *bare, struct vp_timeline *own, size_
     return end >= *first && end - *first >= pages;
 }
 
-/* The lowest slots that no segment has. The list node after which the segment goes, or NULL. */
+/* Finds the lowest slots without a segment. Returns the list node behind which the segment goes, or NULL. */
 static struct vp_list *find_gap(struct vp_bare *bare, struct vp_timeline *timeline, size_t pages, size_t *first) {
     struct vp_list *after = &bare->segments;
     const struct vp_bare_segment *segment;
@@ -157,7 +157,7 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
     }
     for (size_t slot = first / VP_SLOT_PAGES; slot < (first + pages) / VP_SLOT_PAGES; slot++)
         bare->slots[slot] = (struct vp_bare_slot){.segment = segment, .last = bare->slots[slot].last};
-    /* A block that was told of too late, when the last segment here had ended, is none of this one. */
+    /* A block reported too late, after the last segment here had ended, does not belong to this one. */
     for (size_t p = first; p < first + pages; p++)
         atomic_fetch_and(&bare->pages[p].word, VP_PAGE_STALE);
     bare->addressed += size;
@@ -188,14 +188,13 @@ void vp_bare_close_timeline(struct vp_pool *pool, const struct vp_timeline *time
                 vp_bare_forget_stream(pool, segment);
 }
 
-/* What is backed becomes free memory behind the fence, too. It may be mapped at the same place for another segment:
- * then the fence counts. */
+/* Makes free memory of what is backed, also behind `fence`. If another segment finds it there its fence counts. */
 static void leave(struct vp_pool *pool, const struct vp_bare_segment *segment, struct vp_mapping *m,
                   const struct vp_fence *fence) {
     struct vp_bare *bare = pool->bare;
     size_t first = vp_bare_page(bare, m->addr), end = first + (m->chunk->size >> pool->mem.granularity_shift);
-    /* What we asked the cache for is no free of the program's: memory of one stream, and under no block, may serve
-     * others behind that stream alone, as if the segment had stayed. */
+    /* If we asked the cache to free the segment, that is no free of the program's: memory of one stream, under no
+     * block, may serve others behind that stream alone, as if the segment had stayed. */
     const bool let_go = bare->gives && segment->timeline && !segment->pinned && !m->chunk->exported &&
                         vp_bare_let_go(pool, m);
     bool backed = atomic_load(&bare->pages[first].word) & VP_PAGE_BACKED;
@@ -205,7 +204,7 @@ static void leave(struct vp_pool *pool, const struct vp_bare_segment *segment, s
         return;
     struct vp_fence own = {0};
     if (!backed) {
-        /* Let go of before, behind what it waited for; what PyTorch did since shows in the fence. */
+        /* It was let go of before, behind what it waited for then; the fence tells of PyTorch's work since. */
         if (m != m->chunk->current || vp_region_at(&pool->mem, m->addr)->state != VP_FREE ||
             vp_backing_take(&pool->mem, m) < 0)
             return;
@@ -222,11 +221,11 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     const size_t first = vp_bare_page(bare, segment->whole.addr), end = slots_end(bare, segment);
     struct vp_mapping *m;
     vp_bare_proceed(bare);
-    if (atomic_load(&segment->live)) { /* blocks that are left go with it, perhaps one that has yet to get its memory */
+    if (atomic_load(&segment->live)) { /* its blocks end with it, perhaps one that has yet to get its memory */
         bare->counts_anew = true;
         vp_bare_unsure(pool);
     }
-    if (atomic_load(&pool->mem.timelines->captures)) /* what it had is nobody's until that is seen to be over */
+    if (atomic_load(&pool->mem.timelines->captures)) /* its memory is nobody's until the capture is seen over */
         vp_bare_unsure(pool);
     vp_bare_mappings_each(m, bare, first, end) leave(pool, segment, m, fence);
     for (size_t p = first; p < end; p++)
@@ -262,7 +261,7 @@ void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment) 
     if (segment->pinned)
         return;
     vp_bare_unsure(pool);
-    /* What is free memory by now, and still lies here, is kept, too. */
+    /* What is free memory by now but still mapped here is kept, too. */
     vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) {
         if (m == m->chunk->current && !vp_bare_stale(bare, m) && vp_region_at(&pool->mem, m->addr)->state == VP_FREE)
             vp_bare_keep(pool, segment, m);
@@ -310,7 +309,7 @@ static bool breach(FILE *out, const char *what, const struct vp_region *r) {
     return false;
 }
 
-/* One segment's pages. Only while nobody uses or frees blocks. */
+/* Checks one segment's pages. Only while nobody uses or frees blocks. */
 static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segment *segment, FILE *out) {
     const struct vp_memory *mem = &bare->pool->mem;
     const bool all_backed = !bare->unasked_count && !bare->owed;
@@ -333,7 +332,7 @@ static bool check_segment(const struct vp_bare *bare, const struct vp_bare_segme
     return sound;
 }
 
-/* Pages with blocks are counted in each slot that no block fills. */
+/* Checks that pages with blocks are counted in each slot that no block fills. */
 static bool check_slots(const struct vp_bare *bare, const struct vp_bare_segment *segment, FILE *out) {
     const size_t first = vp_bare_page(bare, segment->whole.addr) / VP_SLOT_PAGES;
     bool sound = true;

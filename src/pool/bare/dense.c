@@ -1,26 +1,26 @@
 /* Bare segments: addresses that the cache keeps to itself, and when it is asked to give them back.
  *
- * Addresses cost nothing, but where the cache has many more of them than are in use, each block of a size that it has
- * not seen lies somewhere else than the memory that is idle, and chunks must move. A program that repeats itself comes
- * to rest whatever the addresses; one that does not makes segments for ever. So once there are more than HOARD_PERCENT
- * of the most that was alive, a segment is made only while all are not many more than what is in use now: else the
- * cache hears that there is no memory, gives back all segments without a block, as it does in earnest, and asks again.
- * The next segment lies where they were, with the memory that is still mapped there. */
+ * Addresses cost nothing. But if the cache has many more than are in use, each block of a new size lies elsewhere than
+ * the idle memory, and chunks must move. A program that repeats itself comes to rest whatever the addresses; another
+ * makes segments for ever. So once there are more than HOARD_PERCENT of the peak, a new segment is allowed only while
+ * all of them are not much more than what is in use. Otherwise the cache is told that there is no memory. It then gives
+ * back all segments without a block, as it does when memory is really short, and asks again. The next segment lies
+ * where they were, with the memory that is still mapped there. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
-/* Of the most that was alive: beyond, the cache hoards. Of what is alive: up to that it gets segments then. And so many
- * pages are let be in any case. */
+/* The cache hoards beyond this percentage of the peak; it then gets segments up to that percentage of what is alive. So
+ * many pages are allowed in any case. */
 enum { HOARD_PERCENT = 155, DENSE_PERCENT = 140, LET_BE_PAGES = 128 };
 
-/* Fewer are not worth the asking. */
+/* Fewer unused pages are not worth asking for. */
 enum { WORTH_PAGES = 6 };
 
 static bool exceeds(const struct vp_pool *pool, size_t size, uint64_t bytes, unsigned percent) {
     return size > bytes / 100 * percent + ((size_t)LET_BE_PAGES << pool->mem.granularity_shift);
 }
 
-/* Bytes of the segments without a block. */
+/* Bytes of segments without a block. */
 static size_t unused(const struct vp_bare *bare) {
     const struct vp_bare_segment *segment;
     size_t bytes = 0;
@@ -30,8 +30,8 @@ static size_t unused(const struct vp_bare *bare) {
     return bytes;
 }
 
-/* The cache waits for the blocks that were used on other streams before it gives anything back. In a program that has
- * come to rest nobody else asks what has completed. */
+/* Does the cache still have to wait for work of other streams on its blocks? It does so before it gives anything back.
+ * In a program that has come to rest nobody else asks what has completed. */
 static bool others_work(struct vp_bare *bare) {
     struct vp_timelines *timelines = bare->pool->mem.timelines;
     if (vp_fence_settle(timelines, &bare->others))
@@ -47,12 +47,12 @@ void vp_bare_others_use(struct vp_bare *bare) {
         return;
     vp_fence_clear(timelines, &bare->others);
     if (vp_bare_barrier(bare->pool, &bare->others) < 0)
-        bare->hoards = false; /* until it is found so again */
+        bare->hoards = false; /* until that is noticed again */
     else
         bare->others_unnoted = false;
 }
 
-/* It has come to hoard. What others used before that is noted now, behind all work so far. */
+/* The cache hoards from now on. Work of other streams before that is noted now, behind all work so far. */
 static void begin_to_hoard(struct vp_bare *bare) {
     bare->hoards = true;
     if (bare->others_unnoted)
@@ -72,7 +72,7 @@ bool vp_bare_crowded(struct vp_pool *pool, size_t size) {
     return crowded;
 }
 
-/* Of the pages with blocks at both ends a part may be free, too. */
+/* The pages with blocks at both ends may be partly free, too. */
 bool vp_bare_has_place(const struct vp_bare *bare, size_t size) {
     const size_t enough = size >> bare->pool->mem.granularity_shift;
     const struct vp_bare_segment *segment;

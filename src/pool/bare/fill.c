@@ -1,14 +1,14 @@
 /* Bare segments: which chunks come under a block, and from where.
  *
- * Bodies of blocks get chunks of a slot, all else single pages. While no more is held than the most that was alive, and
- * a little, chunks are created: that is cheaper than to move one, and an old mapping stays of use where it is. Beyond,
- * the idle chunk moves that is needed last (idle.c). Where none of the right size is idle, another goes back to the
- * device, and one is created in its stead; and so where single pages are idle that blocks will come back to long before
- * they need some body: pages that move from block to block leave each of them with gaps to be filled again.
+ * Bodies of blocks get chunks of a slot, everything else single pages. While no more is held than the peak of live
+ * bytes and a little, chunks are created: that is cheaper than moving one, and an old mapping stays useful where it is.
+ * Beyond that the idle chunk moves that is needed last (idle.c). If none of the right size is idle another one goes
+ * back to the device, and one is created in its stead. The same happens if single pages are idle, but blocks will come
+ * back to them long before a body is needed: pages that move from block to block leave gaps in each, to be filled
+ * again.
  *
- * A block that reaches into a chunk pins it whole. Once more is lost in this way than is worth it, such a chunk is
- * replaced by single pages as the block comes, if that wins two at least; sooner where the rest lies beyond the
- * segment. */
+ * A block that reaches into a chunk pins all of it. Once too much is lost so, the chunk is replaced by single pages as
+ * the block comes, if that wins two or more; sooner if the rest of the chunk lies beyond the segment. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 #include "pool/slack.h"
@@ -20,12 +20,12 @@
 struct filling {
     struct vp_pool *pool;
     struct vp_timeline *timeline;
-    uint64_t mark;    /* of chunks that it has taken already */
-    bool unready;     /* something was passed over, work on which is not over */
-    size_t exhausted; /* the device has no so many bytes any more; 0: not as far as is known */
+    uint64_t mark;    /* of chunks that this filling has taken */
+    bool unready;     /* a chunk was passed over because work on it is not over */
+    size_t exhausted; /* the device no longer has so many bytes; 0: as far as is known it has */
 };
 
-/* Is it free memory now, not taken, and ready for the stream? */
+/* Is the chunk free memory now, not taken, and ready for the stream? Lets go of it if need be. */
 static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
     const struct vp_bare *bare = f->pool->bare;
     if (chunk->mark == f->mark || !vp_bare_is_idle(f->pool, chunk) ||
@@ -37,7 +37,7 @@ static bool obtainable(struct filling *f, struct vp_chunk *chunk) {
     return ready;
 }
 
-/* The best idle chunk of that kind; NULL: none. */
+/* Takes the best idle chunk of that kind; NULL: none. */
 static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
     struct vp_bare *bare = f->pool->bare;
     for (bool known = false; vp_bare_know_idle(f->pool); bare->idle_listed = false, known = true) {
@@ -52,7 +52,7 @@ static struct vp_chunk *take_idle(struct filling *f, enum vp_bare_kind kind) {
     return NULL;
 }
 
-/* Gives the best idle chunk of that kind back. False: that one cannot be had now, or there is none. */
+/* Gives the best idle chunk of that kind back. False: it cannot be had now, or there is none. */
 static bool give_back(struct filling *f, enum vp_bare_kind kind) {
     struct vp_bare *bare = f->pool->bare;
     if (bare->idle[kind].next == bare->idle[kind].count)
@@ -65,13 +65,13 @@ static bool give_back(struct filling *f, enum vp_bare_kind kind) {
     f->unready |= !given;
     bare->idle_unready |= !given;
     bare->idle_releases += given;
-    if (given && kind != VP_BARE_OTHERS) /* those count for nothing */
+    if (given && kind != VP_BARE_OTHERS) /* other sizes are not counted */
         vp_bare_count_held(bare, -vp_bare_count_of(pages));
     return given;
 }
 
-/* Gives one idle chunk of these kinds back, if it may go: of those of other sizes, then of that kind which is needed
- * later. Its kind; -1: there is none. */
+/* Gives one idle chunk of these kinds back, if it may go: preferably one of another size, else of the kind that is
+ * needed later. Returns its kind; -1: none. */
 static int release_one(struct filling *f, unsigned kinds, bool promised) {
     struct vp_bare *bare = f->pool->bare;
     while (vp_bare_know_idle(f->pool)) {
@@ -91,7 +91,7 @@ static int release_one(struct filling *f, unsigned kinds, bool promised) {
     return -1;
 }
 
-/* The best chunk of that kind that is idle still; NULL: none. */
+/* The best chunk of that kind that is still idle; NULL: none. */
 static const struct vp_bare_idle *first_idle(const struct filling *f, enum vp_bare_kind kind) {
     struct vp_bare *bare = f->pool->bare;
     for (; bare->idle[kind].next < bare->idle[kind].count; bare->idle[kind].next++) {
@@ -102,14 +102,14 @@ static const struct vp_bare_idle *first_idle(const struct filling *f, enum vp_ba
     return NULL;
 }
 
-/* Is it needed in less than half the time, or, where nothing is known of either, was it used so lately? */
+/* Is `a` needed in less than half the time that `b` is? If neither is known: did it rest for less than half as long? */
 static bool is_sooner(const struct vp_bare_idle *a, const struct vp_bare_idle *b, uint32_t now) {
     if (a->next != b->next)
         return a->next < b->next && (b->next == VP_BARE_NEVER || a->next <= now || a->next - now < (b->next - now) / 2);
     return now - a->rested < (now - b->rested) / 2;
 }
 
-/* Gives a body back for pages to be created, where all that are idle will be needed much sooner. */
+/* Gives a body back, so that single pages can be created, if all idle pages will be needed much sooner. */
 static bool break_body(struct filling *f) {
     if (!vp_bare_know_idle(f->pool))
         return false;
@@ -137,7 +137,7 @@ static struct vp_chunk *take_spare(struct filling *f, size_t size) {
     return NULL;
 }
 
-/* Gives a spare body back, so that single pages may be created. */
+/* Gives a spare body back, so that single pages can be created. */
 static bool break_spare(struct filling *f) {
     struct vp_chunk *chunk = take_spare(f, (size_t)VP_SLOT_PAGES << f->pool->mem.granularity_shift);
     if (!chunk)
@@ -147,7 +147,7 @@ static bool break_spare(struct filling *f) {
     return true;
 }
 
-/* A chunk for `pages` pages. What was created is among the spares. 0; -EAGAIN, -ENOMEM, -EIO. */
+/* Finds a chunk of `pages` pages; a created one is among the spares. 0, -EAGAIN, -ENOMEM or -EIO. */
 static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_chunk **out) {
     struct vp_memory *mem = &f->pool->mem;
     const size_t size = pages << mem->granularity_shift, cap = vp_bare_cap(f->pool);
@@ -175,7 +175,7 @@ static int find_chunk(struct filling *f, size_t pages, bool patient, struct vp_c
     return err;
 }
 
-/* Chunks that go back at once where slack is paid for no more: some 3 ms. */
+/* Chunks that one call gives back when slack is no longer worth it: some 3 ms. */
 enum { SHRINKS = 64 };
 
 bool vp_bare_shrink(struct vp_pool *pool) {
@@ -183,7 +183,7 @@ bool vp_bare_shrink(struct vp_pool *pool) {
     if (atomic_load(&pool->mem.timelines->captures))
         return true;
     vp_fit_refresh(&pool->mem);
-    pool->bare->idle_listed = false; /* what has become idle since goes, too */
+    pool->bare->idle_listed = false; /* what has become idle since shall go, too */
     for (int i = 0; pool->mem.stats.held_bytes > vp_bare_cap(pool); i++)
         if (i == SHRINKS || release_one(&f, ~0U, true) < 0) {
             pool->bare->idle_listed &= !f.unready;
@@ -255,9 +255,9 @@ bool vp_bare_leaves(const struct vp_pool *pool, size_t bytes) {
                (pool->bare->owed << shift) + bytes;
 }
 
-/* Bytes that a block may take. Where memory is short that is what it touches, and a page more. A small one lies in a
- * segment of its own kind, which is no more than a page where pages are of the usual size, and may have the last ones:
- * most small blocks lie in pages that have memory already, and are not to be refused where larger ones were. */
+/* Bytes that a block may take. If memory is short these are what it touches, and a page more. A small block lies in a
+ * small segment, of no more than a page where pages are of the usual size, and may have the last pages: most small
+ * blocks lie in pages that have memory already, and must not be refused where larger ones were served. */
 enum { SMALL_SEGMENT = 2 << 20 };
 
 static size_t needed(const struct vp_pool *pool, size_t size, bool pressed) {
@@ -270,14 +270,14 @@ static size_t needed(const struct vp_pool *pool, size_t size, bool pressed) {
     return own + (size > VP_BARE_LARGE ? 2 * page : page < SMALL_SEGMENT ? page : 0);
 }
 
-/* Of what the device would give, the part that is left to others before it is made sure of; and the part that is
- * counted on, for so long. Other processes may take all of it meanwhile, and a block without memory ends the program:
- * what a block is sure to take is made before it is promised. */
+/* The share of the device's free memory that is left to others before memory for a block is created; and that is relied
+ * on, for COUNTED_NS. Other processes may take all of it meanwhile, and a block without memory ends the program: so
+ * what a block is sure to take is created before it is promised. */
 enum { DEVICE_SHARE = 64 };
 static const uint64_t COUNTED_NS = 10000000;
 
-/* What a cheap clock may be late by: a tick of most systems. Each block asks it, and a look at the clock itself would
- * take a quarter of what a block costs. */
+/* How late the cheap clock may be: a tick of most systems. Each block asks it; the real clock takes a quarter of what a
+ * block costs. */
 static const uint64_t ABOUT_NS = 4000000;
 
 bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages) {
@@ -289,15 +289,15 @@ bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages) {
     return !config->now || config->now() < bare->counted_until;
 }
 
-/* What a block is promised: so many pages, and single ones among them. */
+/* What a block is promised: a number of pages, and of single ones among them. */
 struct room {
-    size_t least, there; /* counts */
-    bool bodies;         /* it is large enough for some */
-    bool counts;         /* the device has so much more that single ones may be counted on it, for a moment */
+    size_t least, there; /* wanted; held; both counts */
+    bool bodies;         /* the block is large enough for bodies */
+    bool counts;         /* the device has more: single pages may rely on it, for a moment */
 };
 
-/* Makes what is lacking. What must go back for it goes now, before anything is promised: another process may have it
- * first, and then nothing more goes. What may be counted on the device costs no more than is held anyway. */
+/* Creates what is lacking. What must go back for that goes now, before the promise: another process may take it first,
+ * and then nothing more goes. What may rely on the device holds no more than is held anyway. */
 static int make_there(struct filling *f, struct room *room) {
     const size_t page = f->pool->mem.granularity;
     struct vp_chunk *chunk;
@@ -345,7 +345,7 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
         bare->idle_listed = false;
         room.there = vp_bare_idle_pages(pool, atomic_load(&pool->mem.timelines->captures));
     }
-    /* Memory is short: only what is held is certain, for this block alone. */
+    /* Memory is short: only what is held is certain, and for this block alone. */
     const bool is_short = vp_bare_all_of(room.there) + sure < need;
     if (is_short || least > need)
         least = need;
@@ -358,7 +358,7 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
     bare->pressed = pressed;
     bare->counted_until = pool->config.now ? pool->config.now() + COUNTED_NS : 0;
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
-    /* While the device sleeps, what a block leaves is not idle until it wakes. */
+    /* While the device sleeps, memory that a block leaves is not idle until it wakes. */
     atomic_store(&bare->bounds, is_short || err || pool->mem.asleep || bare->gave_up ? 0 : used + room.there);
     return err;
 }

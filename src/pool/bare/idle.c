@@ -1,8 +1,8 @@
-/* Bare segments: which chunks are idle, and when each will be needed; and how much is lost in those that are not.
+/* Bare segments: which chunks are idle, and when each will be needed; and how much is lost in the others.
  *
- * As far as the past tells, the idle chunk is best that is needed last; where now is as at no time before, the one that
- * will rest for longest, by its pauses so far. It counts as needed where it is mapped now, and wherever it was: to take
- * it back there costs nothing. */
+ * As far as the past tells, the best idle chunk is the one that is needed last; if the present repeats nothing, the one
+ * that will rest longest, judging by its pauses so far. A chunk is needed where it is mapped now and wherever it was
+ * mapped before: taking it back there costs nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
@@ -10,16 +10,16 @@
 #include "base/sort.h"
 #include "pool/slack.h"
 
-/* Held above the peak of what was live, in 10,000ths, before chunks move; and at least so many pages. */
+/* Held above the peak of live bytes, in 10,000ths of it, before chunks move; and at least so many pages. */
 enum { SPARE_SHARE = 51, SPARE_PAGES = 8 };
 
-/* Lost in chunks that are pinned for a part, in 10,000ths of that peak, before they are replaced. */
+/* Lost in chunks that are pinned in part, in 10,000ths of that peak, before they are replaced. */
 enum { WASTE_SHARE = 104 };
 
-/* Such a share of it is lost before a chunk is replaced that is lost in vain for a part: it reaches further. */
+/* Lost, in the same unit, before a chunk is replaced a part of which is lost for nothing, beyond the segment. */
 enum { LOSS_SHARE = 30 };
 
-/* Large blocks after which idle chunks are listed anew. */
+/* Large blocks after which idle chunks are listed again. */
 enum { LISTED_FOR = 64 };
 
 static size_t share(const struct vp_pool *pool, unsigned share_of) {
@@ -77,7 +77,7 @@ bool vp_bare_may_go(const struct vp_pool *pool, size_t pages) {
     const size_t bounds = atomic_load(&bare->bounds), used = atomic_load_explicit(&bare->used, memory_order_relaxed);
     if (bare->pins || bare->short_of > 1 || vp_bare_doubts(bare, &bare->left))
         return true;
-    /* What it lacks counts as used, and as single, until it has it. */
+    /* What the block lacks counts as used, and as single pages, until it has it. */
     const size_t lacks = vp_bare_lacking(bare, bare->backs, bare->backs_size);
     const size_t idle = bounds ? vp_bare_less(bounds + lacks * VP_BARE_SINGLE, used) : vp_bare_idle_pages(pool, false);
     return vp_bare_all_of(idle) >= lacks + pages &&
@@ -114,8 +114,9 @@ static uint32_t rested(const struct vp_bare *bare, size_t first, size_t pages) {
     return last;
 }
 
-/* When the pages [p, end) of one slot, or a chunk from `p` on which may be a run's, will be used next: as expected, or,
- * where now is as at no time before, by the pauses so far. `unknown`: there were no large blocks. */
+/* When the pages [p, end) will be used next: pages of one slot, or of a chunk that may belong to runs. Expected from
+ * the past, or, if the present repeats nothing, guessed from the pauses so far. `unknown`: the result without large
+ * blocks. */
 static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint32_t unknown) {
     const struct vp_bare_past *past = &bare->past;
     const struct vp_bare_run *before = NULL;
@@ -135,8 +136,9 @@ static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint3
     return soonest == VP_BARE_NEVER && !past->match ? unknown : soonest;
 }
 
-/* When it will be used next, wherever it is mapped. Of a slot without large blocks nothing is known: as long from now
- * as it has been idle, twice. Without the cache's lock its past is not looked at, for blocks may be writing there. */
+/* Describes an idle chunk: when it will be used next, wherever it is mapped. Of a slot without large blocks nothing is
+ * known: twice as long as it has been idle is assumed. Without the cache's lock the past is not read, as it may be
+ * being written. */
 static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk *chunk) {
     const struct vp_bare *bare = pool->bare;
     const struct vp_bare_past *past = &bare->past;
@@ -220,7 +222,7 @@ bool vp_bare_know_idle(struct vp_pool *pool) {
     return (!is_to_be_listed(pool) && vp_bare_past_now(&bare->past) - bare->idle_at < LISTED_FOR) || list_idle(pool);
 }
 
-/* Bytes that are held under no block, beside blocks. */
+/* Bytes under no block that are held in chunks with blocks. */
 static size_t lost(const struct vp_pool *pool) {
     const size_t used = vp_bare_used_bytes(pool->bare);
     return used > pool->mem.bare_live ? used - pool->mem.bare_live : 0;

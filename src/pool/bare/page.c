@@ -5,8 +5,8 @@
 
 /* ---- promises ---- */
 
-/* What this thread was promised last need not be waited for by itself: it may make its segment by cudaMalloc. Another
- * promise may have been given since, where its block never came. */
+/* The thread with the last promise need not wait for its own block: it may make its segment by cudaMalloc. If its block
+ * never came, another promise may have been made since. */
 bool vp_bare_promised_here(const struct vp_bare *bare) {
     return atomic_load(&bare->promises) & 1 && atomic_load(&bare->promised_to) == vp_thread_id();
 }
@@ -47,7 +47,7 @@ void vp_bare_proceed(struct vp_bare *bare) {
 
 /* ---- blocks ---- */
 
-/* What is said of blocks that are none may be wrong, but never less than nothing. */
+/* Reports about blocks that do not exist may be wrong, but nothing becomes negative. */
 static uint64_t step(_Atomic uint64_t *sum, uint64_t size, bool used) {
     uint64_t bytes = atomic_load_explicit(sum, memory_order_relaxed);
     bytes = used ? bytes + size : bytes - (size < bytes ? size : bytes);
@@ -69,7 +69,7 @@ static void count_live(struct vp_bare *bare, size_t page, uint64_t size, bool us
         atomic_store_explicit(&bare->peak, live, memory_order_relaxed);
 }
 
-/* Is so much lost in chunks that are pinned for a part that some may be worth replacing? */
+/* Is so much lost in chunks pinned in part that replacing some may be worthwhile? */
 static bool much_lost(const struct vp_bare *bare) {
     size_t used = vp_bare_used_bytes(bare);
     size_t live = atomic_load_explicit(&bare->live, memory_order_relaxed);
@@ -86,7 +86,7 @@ void vp_bare_count_used(struct vp_bare *bare, size_t pages) {
 
 void vp_bare_count_held(struct vp_bare *bare, size_t pages) {
     const size_t bounds = atomic_load(&bare->bounds), sum = bounds + pages;
-    if (bounds) /* unless one of the two is less than none */
+    if (bounds) /* unless a half becomes negative */
         atomic_store(&bare->bounds, sum & ((size_t)1 << 63 | (size_t)1 << 31) ? 0 : sum);
 }
 
@@ -126,7 +126,7 @@ void vp_bare_count_anew(struct vp_bare *bare) {
     atomic_store_explicit(&bare->used, all, memory_order_relaxed);
 }
 
-/* Where others may have a part of the slots at its ends. */
+/* Pages pinned without a block in the slots at the block's ends, which other blocks may share. */
 static inline size_t pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
     return (x->head_shared ? pinned_in(bare, x->head) : 0) + (x->tail_shared ? pinned_in(bare, x->tail) : 0);
 }
@@ -136,9 +136,9 @@ static inline size_t slot_end(size_t page, size_t end) {
     return stop < end ? stop : end;
 }
 
-/* A block fills the slot that begins at a page: what the words of all its pages have in common. Whoever lets go of one
- * of them clears its word first and looks at the first page's then, while this notes it there first and looks at all
- * then: one of the two sees the other. */
+/* A block fills the slot that begins at page `head`. Returns what the words of all its pages have in common. Whoever
+ * lets go of one of them first clears its word and then looks at the first page's; this notes the block there first and
+ * then looks at all: one of the two sees the other. */
 static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
     uint32_t all = atomic_fetch_add(&bare->pages[head].word, VP_PAGE_FILLED);
     for (size_t p = head + 1; p < head + VP_SLOT_PAGES; p++)
@@ -146,12 +146,12 @@ static inline uint32_t fill_slot(struct vp_bare *bare, size_t head) {
     return all;
 }
 
-/* A page in use, by its word. */
+/* How a used page with that word is counted. */
 static inline size_t count_as(uint32_t word) {
     return word & VP_PAGE_BODY ? 1 : VP_BARE_SINGLE;
 }
 
-/* A block comes into a page: its word before. */
+/* A block comes into a page. Returns the page's word before. */
 static inline uint32_t enter_page(struct vp_bare *bare, size_t page, size_t *used) {
     const uint32_t word = atomic_fetch_add(&bare->pages[page].word, 1);
     const bool empty = !(word & VP_PAGE_BLOCKS);
@@ -160,7 +160,7 @@ static inline uint32_t enter_page(struct vp_bare *bare, size_t page, size_t *use
     return word;
 }
 
-/* One by one: what the pages' words have in common. */
+/* Counts a block page by page. Returns what the pages' words have in common. */
 static uint32_t enter_pages(struct vp_bare *bare, const struct vp_bare_extent *x, size_t *used) {
     uint32_t all = VP_PAGE_BACKED;
     for (size_t p = x->first, stop; p < x->end; p = stop) {
@@ -177,7 +177,7 @@ static uint32_t enter_pages(struct vp_bare *bare, const struct vp_bare_extent *x
     return all;
 }
 
-/* The run of all whole pages of a block that is in that state; NULL: there is none. */
+/* The run of all whole pages of a block, if it is in that state; else NULL. */
 static inline struct vp_bare_run *run_as(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t state) {
     if (x->whole + VP_RUN_LEAST > x->stop)
         return NULL;
@@ -186,14 +186,14 @@ static inline struct vp_bare_run *run_as(struct vp_bare *bare, const struct vp_b
     return atomic_load_explicit(&run->word, memory_order_relaxed) == word ? run : NULL;
 }
 
-/* Pages of a block's run that lie in a slot. */
+/* How many pages of a block's run lie in a slot. */
 static inline unsigned char run_in(const struct vp_bare_extent *x, size_t slot) {
     const size_t first = slot * VP_SLOT_PAGES, end = first + VP_SLOT_PAGES;
     const size_t from = x->whole > first ? x->whole : first, to = x->stop < end ? x->stop : end;
     return to > from ? (unsigned char)(to - from) : 0;
 }
 
-/* Takes a run that nobody has broken since, and the pages beside it. NULL: there is none. */
+/* Takes the block's run, if nobody has broken it, and the pages beside it. NULL: there is none. */
 static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t *all,
                                             size_t *used) {
     struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE);
@@ -210,7 +210,7 @@ static inline struct vp_bare_run *enter_run(struct vp_bare *bare, const struct v
     return run;
 }
 
-/* For the past: the run is used, or every slot; and those at its ends, which count by themselves. */
+/* Notes the use in the past: of the run, or of every slot; and of the slots at its ends, which count by themselves. */
 static inline void note_use(struct vp_bare *bare, const struct vp_bare_extent *x, struct vp_bare_run *run) {
     if (!run) {
         for (size_t slot = x->head; slot <= x->tail; slot++)
@@ -224,8 +224,8 @@ static inline void note_use(struct vp_bare *bare, const struct vp_bare_extent *x
         vp_bare_past_slot(&bare->past, &bare->slots[x->tail].last);
 }
 
-/* Its size for the program: the cache leaves up to a MiB with a block that is not worth to be split off, and rounds
- * what it makes, so that blocks are alike whose sizes are not. */
+/* The size that the program asked for: the cache leaves up to 1 MiB with a block if splitting it off is not worthwhile,
+ * and rounds, so that blocks are alike whose sizes are not. */
 static inline size_t size_asked(struct vp_bare *bare, size_t size) {
     const size_t asked = bare->asked;
     bare->asked = 0;
@@ -251,7 +251,7 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     return all;
 }
 
-/* A block leaves a page: what is then empty; `seq`: the stream's next event. */
+/* A block leaves a page. Returns the page as a count if it is empty then. `seq`: number of the stream's next event. */
 static inline size_t leave_page(struct vp_bare *bare, size_t at, uint32_t seq) {
     struct vp_bare_page *page = &bare->pages[at];
     if (!(atomic_load_explicit(&page->word, memory_order_relaxed) & VP_PAGE_BLOCKS))
@@ -290,7 +290,7 @@ static size_t leave_one_by_one(struct vp_bare *bare, const struct vp_bare_extent
     return empty;
 }
 
-/* As one, where the block is a run, with the pages beside it. */
+/* A block leaves its run, in one step, and the pages beside it. */
 static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, const struct vp_bare_extent *x,
                                uint32_t seq) {
     size_t empty = x->stop - x->whole + ((size_t)run->single << 32);
@@ -307,7 +307,7 @@ static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, co
     return empty;
 }
 
-/* True: it was no run. */
+/* True: the block was not a run. */
 static inline bool leave_pages(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
     struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE | VP_RUN_USED);
     size_t empty = pinned_around(bare, x);
@@ -322,8 +322,7 @@ void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     count_live(bare, x.first, size, false);
 }
 
-/* Events for what large blocks leave, while chunks move: so that it is known of each within a while whether work on it
- * is over. */
+/* Events for what large blocks leave, while chunks move: so that it is soon known whether work on each is over. */
 enum { EVENT_BYTES = 64 << 20, EVENT_SHARE = 64, MOVES_WITHIN = 4096 };
 
 static inline bool event_is_due(const struct vp_bare *bare, size_t size) {
@@ -343,9 +342,9 @@ static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_
     vp_timeline_record_late(pool->mem.timelines, timeline);
 }
 
-/* The number of an event that comes after all that this thread has queued, without the lock. One that is being recorded
- * may have come before it. Where none is, that number's is recorded later: who records it says so first, and the driver
- * orders what it does on one stream. */
+/* The number of an event that comes after all that this thread has queued, read without the lock. An event that is
+ * being recorded may come before that work, so the next one is meant. Otherwise the next event is recorded later:
+ * whoever records it first sets `recording`, and the driver orders its calls on one stream. */
 static inline uint32_t coming(const struct vp_timeline *timeline) {
     const bool recording = atomic_load(&timeline->recording);
     return (uint32_t)(atomic_load(&timeline->next) + recording);
@@ -363,7 +362,7 @@ bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *seg
     return true;
 }
 
-/* Is a page pinned in the slots that a block lies in? */
+/* Is a page pinned in the slots that the block touches? */
 static bool is_pinned_around(const struct vp_bare *bare, const struct vp_bare_extent *x) {
     return vp_bare_words(bare, x->head * VP_SLOT_PAGES, (x->tail + 1) * VP_SLOT_PAGES) & VP_PAGE_PINNED;
 }
@@ -377,7 +376,7 @@ bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     struct vp_timeline *timeline = segment->timeline;
     const uint32_t seq = timeline ? (uint32_t)timeline->next : 0;
     uint32_t flags = atomic_load(&pool->mem.timelines->captures) ? VP_PAGE_PINNED : 0;
-    /* Of what is pinned a block leaves nothing idle. */
+    /* A block leaves nothing idle in pinned pages. */
     const bool stays = flags || segment->pinned || (segment->pins_pages && is_pinned_around(bare, &x));
     segment->pins_pages |= flags != 0;
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed);
@@ -400,7 +399,7 @@ bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
 
 /* ---- letting go ---- */
 
-/* One of another device that fails for good has no work left that could touch the bytes. */
+/* A context of another device that fails for good has no work left that could touch the bytes. */
 int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
     struct vp_context *ctx;
     int err = 0;
@@ -410,13 +409,13 @@ int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence) {
     return err;
 }
 
-/* How many events of the stream ago an event was to come next. The one after that was noted where one was just being
- * recorded, and that may have failed. */
+/* How many events of the stream ago the event `seq` was to come next. `seq` may be one too high, if an event was just
+ * being recorded and that failed. */
 static inline uint32_t since(uint32_t next, uint32_t seq) {
     return seq && (int32_t)(next - seq) > 0 ? next - seq : 0;
 }
 
-/* How many events of the stream ago a block left a page last. */
+/* How many events of the stream ago a block last left a page. */
 static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next) {
     const struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
     const uint32_t ago = since(next, bare->pages[page].seq);
@@ -427,22 +426,22 @@ static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next)
     return run_ago < least ? run_ago : least;
 }
 
-/* They are backed as they were. A block that came meanwhile has counted them otherwise. */
+/* Backs the pages again as they were. A block that came meanwhile has counted them differently. */
 static void restore(struct vp_bare *bare, size_t first, size_t end, uint32_t flags) {
     for (size_t p = first; p < end; p++)
         atomic_fetch_or(&bare->pages[p].word, VP_PAGE_BACKED | (flags & VP_PAGE_BODY));
     bare->counts_anew |= end > first;
 }
 
-/* Takes the pages [first, end) from whoever may use blocks there; `*flags`: what was set of some; `*ago`: how many
- * events of the stream ago the last block left them. False: one is in use, or pinned. */
+/* Takes the pages [first, end) from all who may use blocks there. `*flags`: flags that some of them had; `*ago`: how
+ * many events of the stream ago the last block left them. False: one is used or pinned. */
 static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, size_t first, size_t end, uint32_t next,
                   uint32_t *flags, uint32_t *ago) {
     bool ours = !vp_bare_doubts(bare, &segment->left);
     size_t p = first;
     *flags = 0;
     *ago = UINT32_MAX;
-    /* Not to break a run for nothing. */
+    /* First check, so as not to break a run for nothing. */
     for (size_t q = first; q < end && ours; q++)
         ours = !(vp_bare_word(bare, q) & (VP_PAGE_USED | VP_PAGE_PINNED));
     while (ours && p < end) {
@@ -456,14 +455,14 @@ static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, s
         *flags |= word;
         *ago = since < *ago ? since : *ago;
     }
-    /* One may have been left since. */
+    /* A block in doubt may have left one since. */
     ours = ours && !vp_bare_doubts(bare, &segment->left);
     if (!ours)
         restore(bare, first, p, *flags);
     return ours;
 }
 
-/* `barrier`: that of others that were let go of in the same breath; made here, if it is empty and needed. */
+/* `barrier`: shared by all that are let go of together; made here if it is empty and needed. */
 static bool let_go(struct vp_pool *pool, const struct vp_mapping *m, struct vp_fence *barrier) {
     struct vp_bare *bare = pool->bare;
     struct vp_timelines *timelines = pool->mem.timelines;
@@ -508,7 +507,7 @@ bool vp_bare_let_go(struct vp_pool *pool, const struct vp_mapping *m) {
     return vp_bare_let_go_all(pool, page, page + 1);
 }
 
-/* A mapping that is current and free is backed from now on. */
+/* Backs a mapping that is current and free. */
 int vp_bare_keep(struct vp_pool *pool, const struct vp_bare_segment *segment, const struct vp_mapping *m) {
     struct vp_bare *bare = pool->bare;
     const struct vp_request req = {.timeline = segment->timeline};

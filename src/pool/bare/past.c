@@ -6,25 +6,25 @@
 
 #include <errno.h>
 
-/* So many blocks in the same order as before mean that the program repeats itself. */
+/* Blocks in the same order as before from which on the program seems to repeat itself. */
 enum { ALIKE = 8 };
 
-/* Uses of one slot that are looked back at: one with more of them since is used all the time. */
+/* Uses of one slot that are looked back at; a slot with more of them is used all the time. */
 enum { LOOKS = 16 };
 
 struct vp_bare_use {
     uint32_t time;
-    uint32_t before; /* the slot's use before this one, counted like vp_bare_past.uses; 0: none */
+    uint32_t before; /* the slot's use before this one, as a number of vp_bare_past.uses; 0: none */
 };
 
 /* When the last few blocks were last in that order. */
 struct vp_bare_recent {
-    uint32_t check; /* of the hash what the place in the table does not tell */
+    uint32_t check; /* the part of the hash that is not the index */
     uint32_t time;
 };
 
 struct vp_bare_record {
-    uint64_t blocks[VP_BARE_BLOCKS]; /* what each was, by time */
+    uint64_t blocks[VP_BARE_BLOCKS]; /* a hash of each block, by time */
     struct vp_bare_use log[VP_BARE_USES];
     struct vp_bare_recent recent[VP_BARE_BLOCKS]; /* by a hash of the last few blocks */
 };
@@ -83,7 +83,7 @@ void vp_bare_past_slot(struct vp_bare_past *past, uint32_t *last) {
     *last = past->uses;
 }
 
-/* The use that `last` counts; NULL: it is not remembered. */
+/* The use with number `last`; NULL: no longer remembered. */
 static const struct vp_bare_use *use_of(const struct vp_bare_past *past, uint32_t last) {
     return last && past->uses - last < VP_BARE_USES ? &past->record->log[last % VP_BARE_USES] : NULL;
 }
@@ -108,8 +108,8 @@ uint32_t vp_bare_past_next(const struct vp_bare_past *past, uint32_t last, uint3
     return next;
 }
 
-/* It has rested for a while: the next pause is one of those that were longer, the shortest of them. Where there was
- * none, as long from now as it has rested, twice. */
+/* The slot has rested for a while: its next pause is taken to be the shortest of those that were longer. If none was,
+ * it rests twice as long again from now. */
 uint32_t vp_bare_past_guess(const struct vp_bare_past *past, uint32_t last) {
     const struct vp_bare_use *use = use_of(past, last);
     if (!use)

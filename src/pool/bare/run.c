@@ -1,22 +1,22 @@
-/* Bare segments: runs of pages, which a block takes and leaves as one.
+/* Bare segments: runs of pages, which a block takes and leaves in one step.
  *
  * A run is made of the whole pages of a block that has left them twice in a row, and is broken when memory of one of
- * them is wanted. Both are seldom; the block's coming and going in between is one step each, in page.c.
+ * them is wanted. Both are rare; in between the block comes and goes in one step each, in page.c.
  *
- * Who takes the run and who breaks it change its word by one atomic step from whole, so that one of the two succeeds.
- * Who was too late to take it counts itself in page by page, as if there had never been one. All else is under both
- * locks: then no block comes or goes, and nobody breaks anything. */
+ * Taking and breaking a run both change its word from whole by one atomic step, so that only one of them succeeds. A
+ * block that comes too late to take it counts itself page by page, as if there had never been a run. Everything else
+ * happens under both locks: then no block comes or goes, and nobody breaks a run. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
-/* The later one; 0, which counts as later than all: one is not noted. */
+/* The later of two event numbers; 0, not noted, counts as later than all. */
 static uint32_t later(uint32_t a, uint32_t b) {
     if (!a || !b)
         return 0;
     return (int32_t)(a - b) > 0 ? a : b;
 }
 
-/* What is noted of a run is noted of its pages again, and of their slots. */
+/* Ends a run: what was noted of it is noted in its pages again, and in their slots. */
 static void dissolve(struct vp_bare *bare, size_t head) {
     struct vp_bare_run *run = &bare->runs[head];
     const size_t end = head + (atomic_load(&run->word) & VP_RUN_PAGES);
@@ -106,7 +106,7 @@ void vp_bare_run_forget(struct vp_bare *bare, size_t first, size_t end) {
     }
 }
 
-/* Of a page: is it in the run that it names, and the run sound there? And of the run that begins at it: has it all its
+/* Is the page in the run that it names, and the run's state sound there? And has a run that begins here all its
  * pages? */
 bool vp_bare_run_check(const struct vp_bare *bare, size_t page) {
     const uint32_t own = atomic_load(&bare->runs[page].word);

@@ -1,12 +1,13 @@
-/* Bare segments: blocks that no room was asked for.
+/* Bare segments: blocks that come without a request for room.
  *
- * A pool of memory is set back to how it was at a checkpoint: all its blocks are freed; then the cache tells of every
- * block of a segment, those that were free then included, and frees these, before the next segment. Which they are is
- * not known before, so each is backed as it comes, with no memory that is in doubt: one that stays may still come for
- * it. What is short for one may be what another holds for a moment: one that lacks memory is looked after again
- * whenever another has gone; and what had no memory before goes again with its block, whatever is pinned or in doubt.
+ * This happens when a pool of memory is set back to a checkpoint. All its blocks are freed. Then the cache reports,
+ * segment by segment, every block of it as used, also those that were free, and frees these before the next segment.
+ * Which they are is not known beforehand, so each block is backed as it comes, but not with memory in doubt: a block
+ * that stays may still come for that. What one block lacks another may hold only for a moment, so blocks that lack
+ * memory are looked after again whenever another has gone. And memory that was not there before the block goes again
+ * with it, even if pinned or in doubt.
  *
- * Room that is asked for ends it: the cache is through. All is under the lock of the library and the cache's. */
+ * A request for room ends this: the cache is through. All functions run under the library's lock and the cache's. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/bare/bare.h"
 
@@ -32,8 +33,7 @@ bool vp_bare_unasked_add(struct vp_bare *bare, CUdeviceptr addr, size_t size, bo
     return true;
 }
 
-/* Lets go of what had no memory before its block, though the segment is pinned, or in doubt: unless a graph may know it
- * by now. */
+/* Lets go of memory that came with the block, though the segment is pinned or in doubt, unless a graph may use it. */
 static void let_go(struct vp_pool *pool, const struct vp_bare_unasked *block) {
     struct vp_bare *bare = pool->bare;
     struct vp_bare_segment *segment = vp_bare_at(bare, block->addr);
@@ -52,7 +52,7 @@ static void let_go(struct vp_pool *pool, const struct vp_bare_unasked *block) {
 void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
     struct vp_bare *bare = pool->bare;
     const struct vp_bare_segment *segment = vp_bare_at(bare, addr);
-    /* The blocks of a segment are made, and then those freed that were free: this one is none of these. */
+    /* All blocks of a segment are reported, and only then those freed that were free: this one is none of these. */
     for (unsigned i = 0; segment && segment->whole.addr != bare->unasked_at && i < bare->unasked_count; i++)
         bare->unasked[i].is_new = false;
     for (unsigned i = bare->unasked_count; i-- > 0;) { /* it may have been left in doubt before, too */
@@ -68,7 +68,7 @@ void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
 
 void vp_bare_unasked_retry(struct vp_pool *pool) {
     struct vp_bare *bare = pool->bare;
-    size_t least = SIZE_MAX; /* pages that there were not */
+    size_t least = SIZE_MAX; /* pages that could not be had */
     for (unsigned i = bare->unasked_count; i-- > 0;) {
         struct vp_bare_unasked *block = &bare->unasked[i];
         const struct vp_bare_extent x = vp_bare_extent(bare, block->addr, block->size);
