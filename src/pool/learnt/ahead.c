@@ -7,11 +7,10 @@
 
 #include <errno.h>
 
-/* Of those that were looked ahead for, the window moves on past the ones that have not come when others so far ahead
- * have. */
+/* The window of requests looked for moves on past those that have not come when requests so far ahead of them have. */
 enum { LAG = VP_AHEAD_LOOK / 2 };
 
-/* So little is alive where a program begins again what it did. */
+/* The share of the plan's peak below which a program counts as beginning again. */
 enum { AGAIN_SHARE = 64 };
 
 /* ---- opened and closed ---- */
@@ -30,7 +29,7 @@ static size_t gram_slots(const struct vp_ahead *p) {
     return n;
 }
 
-/* Where each eight sizes in a row stand in the plan; of equal ones, the last. */
+/* Notes where each eight sizes in a row end in the plan; of equal ones, the last. */
 static void index_grams(struct vp_ahead *p) {
     uint64_t sizes[VP_AHEAD_GRAM];
     const size_t mask = gram_slots(p) - 1;
@@ -41,7 +40,7 @@ static void index_grams(struct vp_ahead *p) {
     }
 }
 
-/* The plan's addresses in a zone are nobody else's from now on. */
+/* Takes the plan's addresses in a zone, which are nobody else's from now on. */
 static int take_addresses(struct vp_pool *pool, struct vp_ahead *p, enum vp_zone_name zone) {
     struct vp_space *s = NULL, *each;
     uint64_t bytes = 0;
@@ -55,7 +54,7 @@ static int take_addresses(struct vp_pool *pool, struct vp_ahead *p, enum vp_zone
             s = each;
     if (!bytes)
         return 0;
-    /* Behind it as many again are left to whatever else comes. */
+    /* As many again behind them are left for everything else. */
     const struct vp_region *r = s ? vp_region_at(&pool->mem, s->base) : NULL;
     if (!r || r->state != VP_HOLE || r->size / 2 < bytes)
         return -EINVAL;
@@ -71,7 +70,8 @@ static const struct vp_learnt_device *part_of(const struct vp_learnt *learnt, CU
     return NULL;
 }
 
-/* A run that left its own plan held more than it had to, and so would the next, and on and on. */
+/* The bytes that the plan may hold. A run that left its own plan held more than needed; the next would, too, and so
+ * on. */
 static uint64_t most_of(const struct vp_learnt_device *part) {
     uint64_t bytes = 0;
     for (size_t i = 0; i < part->run_count; i++)
@@ -93,7 +93,7 @@ static struct vp_ahead *make(const struct vp_learnt_device *part) {
     return p;
 }
 
-/* No handle is larger than is wanted now, as far as a file may tell of so many. */
+/* Cuts handles larger than VPOOL_HANDLE allows now, while there are not more than a file may list. */
 static void cut_handles(struct vp_ahead *p, size_t largest) {
     uint64_t all = 0;
     for (size_t i = 0; i < p->plan.run_count; i++)
@@ -142,7 +142,8 @@ static bool is_of(const struct vp_ahead *p, size_t number, const struct vp_reque
     return slot->size == req->size && slot->alone == req->alone;
 }
 
-/* By its last eight sizes, anywhere; or it has freed nearly all, and begins again. */
+/* Finds a request anywhere in the plan by the last eight sizes; or at its start, if the program has freed nearly
+ * all. */
 static uint32_t look_everywhere(const struct vp_ahead *p, const struct vp_request *req) {
     uint64_t sizes[VP_AHEAD_GRAM];
     if (p->requests + 1 < VP_AHEAD_GRAM)
@@ -179,9 +180,9 @@ static bool may_be(const struct vp_ahead *p, uint64_t number, const struct vp_re
            !(p->taken >> (number - p->at) & 1) && is_of(p, number, req);
 }
 
-/* Its number, plus 1; 0: the plan does not know it. The one of its size that is nearest to where the program is: some
- * requests of the plan's run do not come this time, as a stream's cache serves them, and those of several threads come
- * in another order. */
+/* The request's number in the plan, plus 1; 0: the plan does not know it. Of those with its size, the nearest to where
+ * the program is: some requests of the plan's run do not come this time, as stream caches serve them, and those of
+ * several threads come in another order. */
 static uint32_t number_of(const struct vp_ahead *p, const struct vp_request *req) {
     for (uint32_t d = 0; d < VP_AHEAD_LOOK; d++) {
         if (may_be(p, (uint64_t)p->next_request + d, req))
@@ -192,7 +193,7 @@ static uint32_t number_of(const struct vp_ahead *p, const struct vp_request *req
     return look_everywhere(p, req);
 }
 
-/* The place that the plan has for it, among its addresses; 0: none. */
+/* The address of the plan's place for the request; 0: none. */
 static CUdeviceptr place_of(const struct vp_ahead *p, const struct vp_request *req) {
     const uint32_t number = p->base[VP_ZONE_LARGE] ? number_of(p, req) : 0;
     const CUdeviceptr addr = number ? p->base[VP_ZONE_LARGE] + p->plan.slots[p->plan.requests[number - 1]].offset : 0;
@@ -240,7 +241,7 @@ static void touch(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
         m->chunk->touched = true;
 }
 
-/* A program began as the plan's did if of so many requests all but an eighth had their places. */
+/* The program began as the plan does if, of so many first requests, all but an eighth had their places. */
 enum { FIRST_REQUESTS = 64 };
 
 void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr addr) {
@@ -261,7 +262,7 @@ void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdevic
         return;
     p->served++;
     p->history |= 1;
-    /* From now on it is a place like any other. */
+    /* From now on this is a place like any other. */
     if (!(p->placed[slot / 64] >> slot % 64 & 1)) {
         p->placed[slot / 64] |= UINT64_C(1) << slot % 64;
         vp_place_add(pool, addr, req->size);
@@ -270,7 +271,7 @@ void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdevic
 
 /* ---- looked at ---- */
 
-/* Of all its requests, so many the plan knew, and had for them what they got. */
+/* The plan fitted if so many percent of all requests were known to it and got their places. */
 enum { FITTED_PERCENT = 99 };
 
 bool vp_ahead_fitted(const struct vp_ahead *p) {

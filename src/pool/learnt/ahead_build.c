@@ -1,4 +1,4 @@
-/* A plan in use: its handles are made ahead of the program. see ahead.h. */
+/* A plan in use: its handles are made ahead of the program. See ahead.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/cancel.h"
 #include "base/clock.h"
@@ -7,25 +7,26 @@
 
 #include <limits.h>
 
-/* So much is made ahead before it is known whether the program is the plan's: a share of what the plan holds, within
- * bounds. A program that is found by executable, arguments and device will mostly do what it did, one whose plan was
- * named may not. */
+/* How much is made ahead before it is known whether the program follows the plan: a share of what the plan holds,
+ * within bounds. A program found by its executable, arguments and device mostly does what it did; one whose plan was
+ * named by the user may not. */
 enum { FIRST_SHARE = 4, FIRST_SHARE_NAMED = 64 };
 static const size_t FIRST_LEAST = (size_t)256 << 20, FIRST_MOST_NAMED = (size_t)64 << 20;
 
-/* Bytes in a batch, as far as one handle does not have more: the lock is asked for once for so much. */
+/* Bytes of a batch, unless one handle is larger: the lock is taken once for so much. */
 static const size_t BATCH = (size_t)512 << 20;
 
-/* Of the device's memory, 1/LEFT is left to others. */
+/* 1/LEFT of the device's memory is left to others. */
 enum { LEFT = 64 };
 
-/* After so many batches that the device or the driver refused no more are tried. */
+/* After so many batches that the device or the driver refused, no more are tried. */
 enum { REFUSALS = 3 };
 
 /* ---- how far ---- */
 
-/* Where the program does nearly what the plan's did, no more is held for the plan than the pool would hold without; nor
- * than that run held, where it does just the same: between the two it may have made memory of its own. */
+/* While the program does nearly what the plan's run did, no more is held for the plan than the pool would hold without
+ * it; while it does exactly the same, no more than that run held: between the two it may have created memory of its
+ * own. */
 enum { BOUND_SHARE = 256, BOUND_ROOM = 32 << 20 };
 
 static size_t bound(const struct vp_ahead *p, size_t asked) {
@@ -35,24 +36,24 @@ static size_t bound(const struct vp_ahead *p, size_t asked) {
     return most + most / BOUND_SHARE + BOUND_ROOM;
 }
 
-/* With what a cache has told of by now. */
+/* Live bytes, with what a cache has reported by now. */
 static size_t live_bytes(const struct vp_pool *pool) {
     const size_t live = pool->mem.stats.live_bytes;
     return pool->bare ? live - pool->mem.bare_live + atomic_load_explicit(&pool->bare->live, memory_order_relaxed)
                       : live;
 }
 
-/* A program that began as the plan's did will need nearly as much as that, whatever its sizes are from some request on:
- * most of it is made ahead in any case, and saves it the calls. The last part is made when it is due, and all was as in
- * the plan of late: a run of another seed may do without. (Sequences a tenth longer or shorter had 0.94 to 1.05 times
- * the peak.) */
+/* A program that began as the plan does will need nearly as much, whatever its sizes are later: most of it is made
+ * ahead in any case, and saves the program the calls. The last part is made when it is due and the program has followed
+ * the plan exactly of late: a run with another seed may do without it. (Sequences a tenth longer or shorter had 0.94 to
+ * 1.05 times the peak.) */
 enum { LAST_SHARE = 8 };
 
 static bool is_due(const struct vp_ahead *p, const struct vp_learnt_run *run) {
     return run->zone != VP_ZONE_BARE && run->need < p->next_request + VP_AHEAD_LOOK && vp_ahead_is_exact(p);
 }
 
-/* Bytes that may be held by now, for these. */
+/* Bytes that may be held by now for handles of this run. */
 static size_t allowed(const struct vp_ahead *p, const struct vp_learnt_run *run) {
     const bool due = is_due(p, run);
     const struct vp_pool *pool = p->pool;
@@ -62,7 +63,7 @@ static size_t allowed(const struct vp_ahead *p, const struct vp_learnt_run *run)
         first = p->trusted ? FIRST_LEAST : FIRST_MOST_NAMED;
     const enum vp_ahead_step step = vp_ahead_in_step(p);
     size_t most = 0, end = due ? peak : p->most - p->most / LAST_SHARE;
-    /* Of a cache on bare segments no requests are seen, and it has no use for what is made elsewhere. */
+    /* Requests of a cache on bare segments are not seen, and it has no use for memory made elsewhere. */
     if (step == VP_AHEAD_UNKNOWN)
         most = first + (run->zone == VP_ZONE_BARE ? 2 * live : 0);
     else if (step == VP_AHEAD_IN_STEP || p->kin)
@@ -79,23 +80,23 @@ static CUdeviceptr base_of(const struct vp_ahead *p, const struct vp_learnt_run 
     return run->zone != VP_ZONE_BARE ? p->base[run->zone] : p->pool->bare ? p->pool->bare->base : 0;
 }
 
-/* Addresses of a bare segment, or of none yet, become building, if they are free. */
+/* Turns addresses of a bare segment, or of none yet, into a building range, if they are a hole. */
 static bool take_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
     const struct vp_bare *bare = pool->bare;
     const struct vp_region *r = end - bare->base <= bare->size ? vp_region_at(&pool->mem, addr) : NULL;
     return r && r->state == VP_HOLE && vp_region_end(r) >= end && !vp_stitch_begin(&pool->mem, addr, end, false);
 }
 
-/* Whom the handles are opened to, one bit each. */
+/* The devices to which handles are opened, one bit each. */
 static uint64_t open_to(const struct vp_memory *mem) {
     return mem->peers | mem->copiers | UINT64_C(1) << mem->device;
 }
 
-/* Handles of the plan that are made as one. Those of a run are wanted by one request first, so that they are in use
- * together at least once. Where the program does just what the plan's did they never have to serve anything else, and
- * fewer calls make them. So many requests must show that: programs with other sizes often begin alike. And so large
- * they may be, as those of what stays for good; but so many in one where they are not due yet, as the program may do
- * something else by then. */
+/* How many handles of the plan are made as one. Handles of a run are first wanted by one request, and so are used
+ * together at least once. In a program that does exactly what the plan's did they never have to serve anything else,
+ * and fewer calls make them. WIDE_REQUESTS must show that, as programs with other sizes often begin alike. They may be
+ * as large as those of blocks that stay; but at most WIDE in one before they are due, as the program may do something
+ * else by then. */
 static const size_t WIDE_MOST = (size_t)256 << 20;
 enum { WIDE_REQUESTS = 128, WIDE = 4 };
 
@@ -110,8 +111,8 @@ static unsigned how_wide(const struct vp_ahead *p, const struct vp_learnt_run *r
     return wide;
 }
 
-/* And one is made in parts, where sizes are other ones than the plan's: a block that ends within pins the rest. Not too
- * many in all: what would move more than some hundreds is made anew (bound.h). */
+/* In how many parts a handle is made, for a program whose sizes differ from the plan's: a block that ends within one
+ * pins the rest. Not too many in all: what would move some hundreds is created anew instead (bound.h). */
 enum { PART_SHARE = 4096, PART_LEAST = 16 << 20 };
 
 static unsigned how_many_parts(const struct vp_ahead *p, const struct vp_learnt_run *run) {
@@ -127,7 +128,7 @@ static unsigned how_many_parts(const struct vp_ahead *p, const struct vp_learnt_
     return parts;
 }
 
-/* Takes some handles of a run, up to so many bytes; false: not now, or never. */
+/* Takes some handles of a run, of at most `most` bytes. False: not now, or never. */
 static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_batch *batch) {
     const struct vp_learnt_run *run = &p->plan.runs[i];
     const CUdeviceptr base = base_of(p, run), addr = base + run->offset + run->size * p->built[i];
@@ -145,7 +146,7 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     *batch = (struct vp_ahead_batch){
         .addr = addr, .size = size / parts, .count = (unsigned)count * parts, .each = each, .parts = parts, .run = i};
     batch->bare = run->zone == VP_ZONE_BARE;
-    /* Mapped since, by who was faster; or the plan names addresses twice. */
+    /* Somebody else has mapped there since; or the plan names addresses twice. */
     const struct vp_region *r = batch->bare ? NULL : vp_region_at(&p->pool->mem, addr);
     while (batch->count && !(batch->bare ? take_bare(p->pool, addr, addr + batch->size * batch->count)
                                          : r->planned && vp_region_end(r) >= addr + batch->size * batch->count))
@@ -163,7 +164,7 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     return true;
 }
 
-/* A context of the device, to ask how much is free, which does not end meanwhile; NULL: there is none. */
+/* A context of the device in which to ask for free memory, kept from ending; NULL: there is none. */
 static struct vp_context *hold_context(const struct vp_memory *mem) {
     struct vp_context *ctx = vp_context_on(mem->timelines, mem->device);
     if (!ctx || !ctx->primary || ctx->sick || ctx->lost)
@@ -172,7 +173,7 @@ static struct vp_context *hold_context(const struct vp_memory *mem) {
     return ctx;
 }
 
-/* While a process wakes that sleeps on the device, nobody else takes memory of it. */
+/* While a sleeping process wakes on the device, nobody else takes memory of it. */
 static bool may_grow(const struct vp_memory *mem) {
     return !mem->may_grow || mem->may_grow(mem->device);
 }
@@ -180,7 +181,7 @@ static bool may_grow(const struct vp_memory *mem) {
 bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
     struct vp_memory *mem = &p->pool->mem;
     const size_t held = mem->stats.held_bytes;
-    /* Whoever had idle memory given back is to have it, for as long as the program asks for nothing. */
+    /* Whoever had idle memory given back keeps it until the program's next request. */
     if (!p->pool->bare && mem->stats.planned_returned != p->returned)
         p->resting = p->requests + 1;
     p->returned = mem->stats.planned_returned;
@@ -220,7 +221,7 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
         res_;                                                                                                          \
     })
 
-/* Has the device so much to spare? Where it does not say, yes: it refuses if not. */
+/* Has the device enough to spare? If it does not tell, yes: it would refuse. */
 static bool has_room(const struct vp_driver *drv, const struct vp_ahead_batch *batch) {
     size_t left = SIZE_MAX, total = 0;
     const struct vp_entered entered = vp_context_enter(drv, batch->context ? batch->context->handle : NULL);
@@ -267,7 +268,7 @@ void vp_ahead_make(const struct vp_driver *drv, struct vp_ahead_batch *batch) {
 
 /* ---- handed over ---- */
 
-/* What became no chunk goes back. */
+/* Undoes what became no chunk. */
 static void undo(const struct vp_driver *drv, const struct vp_ahead_batch *batch, unsigned from) {
     if (from < batch->count)
         drv->cuMemUnmap(batch->addr + batch->size * from, batch->size * (batch->count - from));
@@ -275,7 +276,7 @@ static void undo(const struct vp_driver *drv, const struct vp_ahead_batch *batch
         drv->cuMemRelease(batch->handles[i]);
 }
 
-/* Those that the memory was opened to meanwhile. */
+/* Brings access rights up to date: the memory may have been opened to more devices meanwhile. False: not possible. */
 static bool agree(struct vp_memory *mem, const struct vp_ahead_batch *batch) {
     const uint64_t devices = open_to(mem);
     if (batch->prop.requestedHandleTypes != mem->prop.requestedHandleTypes)
@@ -289,7 +290,7 @@ void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool b
     unsigned done = 0;
     if (batch->context)
         batch->context->waiters--;
-    /* What comes too late for a pause is not to stay. */
+    /* What comes too late for a pause must not stay. */
     if (!mem->asleep && agree(mem, batch))
         while (done < batch->count &&
                !vp_chunk_adopt(mem, batch->handles[done], batch->size, batch->addr + batch->size * done))
@@ -331,7 +332,7 @@ void vp_ahead_stop(struct vp_ahead *p) {
 
 /* ---- made for a request that is there already ---- */
 
-/* The parts of [addr, end) that nobody has made yet are made now. */
+/* Makes those parts of [addr, end) that nobody has made yet. */
 static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     const size_t most = bound(p, end - addr);
     vp_cancel_hold(); /* the builder's calls do not, which no program knows of */
@@ -359,7 +360,7 @@ static bool make_now(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     return true;
 }
 
-/* Where something of that begins which nobody has made, though it is the plan's; `end`: nowhere. */
+/* Where something in [addr, end) begins that is the plan's and not made yet; `end`: nowhere. */
 static CUdeviceptr unmade_from(const struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     const struct vp_region *r;
     for (; addr < end && !(r = vp_region_at(&p->pool->mem, addr))->planned; addr = vp_region_end(r))
@@ -370,7 +371,7 @@ static CUdeviceptr unmade_from(const struct vp_ahead *p, CUdeviceptr addr, CUdev
 bool vp_ahead_complete(struct vp_ahead *p, CUdeviceptr addr, CUdeviceptr end) {
     if ((addr = unmade_from(p, addr, end)) == end)
         return true;
-    /* Handles are larger than some requests: a program that is not the plan's is to have none made for it. */
+    /* Handles are larger than some requests, so a program that does not follow the plan gets none made. */
     if (p->under_way || p->pool->mem.asleep || vp_ahead_in_step(p) == VP_AHEAD_OUT_OF_STEP || !may_grow(&p->pool->mem))
         return false;
     p->lacking++;

@@ -1,16 +1,16 @@
-/* A plan in use: does the program do what the plan's did? See ahead.h. */
+/* A plan in use: does the program do what the plan's run did? See ahead.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/ahead.h"
 
-/* So many requests tell whether the program does what the plan's did: at first by their sizes, nearly all of which must
- * be the plan's; then by whether half of them get their places. */
+/* So many requests tell whether the program follows the plan: at first by their sizes, nearly all of which must be the
+ * plan's; then by whether half of them get their places. */
 enum { FEW = 16, LAST = 32, STRANGERS = 8 };
 
-/* What the pool made beside the plan, for requests that the plan does not know or has no free place for: more than this
- * part of the plan's peak, and some handles, and the program does something else. */
+/* If the pool has created more than this share of the plan's peak, and some handles, beside the plan (for requests that
+ * the plan does not know or has no free place for), the program does something else. */
 enum { BESIDE_SHARE = 256, BESIDE_LEAST = 32 << 20 };
 
-/* Would the pool, with so many bytes more, have made so much? */
+/* Would the pool, with `more` bytes, have created so much? */
 static bool is_beside(const struct vp_ahead *p, size_t more) {
     const struct vp_memory_stats *stats = &p->pool->mem.stats;
     const uint64_t planned = stats->planned_bytes - stats->planned_returned;
@@ -18,12 +18,12 @@ static bool is_beside(const struct vp_ahead *p, size_t more) {
 }
 
 static bool makes_beside(const struct vp_ahead *p) {
-    /* A cache on bare segments has addresses of its own, and memory under them that no plan has made. */
+    /* A cache on bare segments has addresses of its own, and memory there that no plan has made. */
     return !(p->pool->bare && p->requests < FEW) && is_beside(p, 0);
 }
 
-/* A block that stays is kept apart where it is such a part of all at most; it stays if none of so many requests after
- * it is to lie where it should. */
+/* A block that stays is kept apart if it is at most such a share of all. It stays if none of so many requests after it
+ * has a place that overlaps its own. */
 enum { APART_SHARE = 200, STAYS = 1024 };
 
 bool vp_ahead_keeps_apart(const struct vp_ahead *p, uint32_t number, size_t size) {

@@ -27,7 +27,7 @@ void vp_learn_freed(struct vp_learn *learn, CUdeviceptr addr) {
 }
 
 void vp_learn_served(struct vp_learn *learn, const struct vp_request *req, CUdeviceptr addr, uint64_t births) {
-    /* What one stream had parked another may have taken over as it was. */
+    /* Another stream may have taken over a parked block as it was. */
     vp_learn_freed(learn, addr);
     learn->total++;
     if (learn->count == VP_LEARNT_REQUESTS || learn->lost)
@@ -49,11 +49,11 @@ void vp_learn_served(struct vp_learn *learn, const struct vp_request *req, CUdev
 
 /* ---- summed up ---- */
 
-/* A granule of the large zone's addresses, as its blocks want it. */
+/* A granule of the large zone's addresses, and what its blocks want of it. */
 struct cell {
     uint32_t need;  /* the first request there */
     uint32_t least; /* granules of the smallest block there */
-    uint32_t owner; /* number of the block that it belongs to for good, plus 1; 0: blocks come and go */
+    uint32_t owner; /* number of the block that stays there for good, plus 1; 0: blocks come and go */
     bool cut;       /* a handle begins here */
 };
 
@@ -63,10 +63,10 @@ struct summing {
     struct vp_learnt_device *out;
     struct cell *cells;
     size_t cell_count;
-    uint32_t *hash; /* slots by size and offset, plus 1 */
+    uint32_t *hash; /* by size and offset: index of the slot, plus 1 */
     size_t g;       /* granularity */
-    uint64_t small; /* bytes of small chunks seen */
-    uint64_t block; /* bytes of the largest that comes and goes */
+    uint64_t small; /* bytes of small-zone chunks counted so far */
+    uint64_t block; /* bytes of the largest block that comes and goes */
 };
 
 enum { HASH = 2 * VP_LEARNT_SLOTS };
@@ -78,10 +78,10 @@ struct summed {
     struct cell cells[];
 };
 
-/* Handles where blocks come and go are as large as the pool's own, or a small share of all, so that there are not too
- * many: the next run may draw other sizes, and a block that ends within a handle pins the rest of it. Where no block is
- * smaller than some times as much they are larger, up to a share of all so that there are few. No block is
- * to lie in more than some hundreds: what one of a tenth more would move would be made anew (bound.h). */
+/* Where blocks come and go handles are as large as the pool's own, or a small share of all, so that there are not too
+ * many: the next run may draw other sizes, and a block that ends within a handle pins the rest. Where all blocks are
+ * much larger handles are, too, up to a share of all, so that there are few. No block is to lie in more than some
+ * hundreds: a block a tenth larger would then be created anew, not moved (bound.h). */
 enum { FINE_SHARE = 4096, FINE_BLOCK = 1000, HANDLE_SHARE = 128, BLOCK_SHARE = 16 };
 enum { HANDLE_LEAST = 8 << 20, HANDLE_MOST = 64 << 20 };
 
@@ -106,8 +106,8 @@ static void mark_cells(struct summing *s) {
     }
 }
 
-/* Short stretches of what stays are as what comes and goes: each would have handles of its own, of which there are to
- * be few. */
+/* Short stretches of blocks that stay count as coming and going: each would need handles of its own, which must be
+ * few. */
 enum { STAYS_LEAST = 32 << 20 };
 
 static void forget_short(struct summing *s) {
@@ -120,7 +120,7 @@ static void forget_short(struct summing *s) {
     }
 }
 
-/* Appends a run, or lengthens the last one. */
+/* Appends a run of handles, or lengthens the last one. */
 static void add_run(struct summing *s, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need) {
     struct vp_learnt_device *out = s->out;
     struct vp_learnt_run *last = out->run_count ? &out->runs[out->run_count - 1] : NULL;
@@ -156,7 +156,7 @@ static void cut_into_handles(struct summing *s) {
             need = next->need < need ? next->need : need;
         }
         n = first->need == UINT32_MAX ? 1 : n;
-        /* Powers of two, as the pool makes them. */
+        /* Sizes are powers of two, as the pool's own. */
         size_t pages = 1;
         while (pages * 2 <= n)
             pages *= 2;
@@ -166,7 +166,7 @@ static void cut_into_handles(struct summing *s) {
     }
 }
 
-/* Number of the first request before which a chunk was there. */
+/* The number of the first request that came after the chunk was created. */
 static uint32_t need_of(const struct vp_learn *learn, uint64_t birth) {
     uint32_t from = 0, to = learn->count;
     while (from < to) {
@@ -179,8 +179,8 @@ static uint32_t need_of(const struct vp_learn *learn, uint64_t birth) {
     return from;
 }
 
-/* Of the small zone, too, a share of all is a handle, from the beginning of its addresses on: the pool's own are of a
- * granule each, as a block that lives for long pins no more then; but what was of use for small blocks once will be
+/* In the small zone, too, a handle is a share of all, from the beginning of its addresses on. The pool's own have one
+ * granule each, so that a block that lives long pins no more; but what was once of use for small blocks will be
  * again. */
 enum { SMALL_SHARE = 64, SMALL_MOST = 16 << 20 };
 
@@ -188,7 +188,7 @@ static void add_small(struct summing *s, const struct vp_chunk *chunk, uint64_t 
     uint64_t size = s->g;
     while (size < SMALL_MOST && size < total / SMALL_SHARE)
         size *= 2;
-    /* What the last handle has room for came with it. */
+    /* Handles larger than a granule have covered this chunk already. */
     s->small += chunk->size;
     if (s->small <= *end)
         return;
@@ -202,7 +202,7 @@ static const struct vp_space *home_of(const struct summing *s, const struct vp_c
     return chunk->home && !chunk->exported ? vp_space_of(&s->pool->mem, chunk->home->addr) : NULL;
 }
 
-/* Chunks of bare segments stay where they are at home. */
+/* Chunks of bare segments stay where their homes are. */
 static void add_others(struct summing *s) {
     const struct vp_bare *bare = s->pool->bare;
     const struct vp_chunk *chunk;
@@ -227,7 +227,7 @@ static bool later(const void *x, const void *y, const void *ctx) {
     return a->zone != b->zone ? a->zone > b->zone : a->offset > b->offset;
 }
 
-/* Number of the place; a new one if there is none. */
+/* The index of the request's slot, made if need be. */
 static uint32_t slot_of(struct summing *s, const struct vp_learn_item *item) {
     struct vp_learnt_device *out = s->out;
     uint64_t at = (item->offset / VP_QUANTUM * 31 + item->size / VP_QUANTUM) * UINT64_C(0x9e3779b97f4a7c15) >> 40;
@@ -279,7 +279,7 @@ int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_devic
     if (learn->count &&
         vp_learn_place(learn->items, learn->count, s.g, until, pool->mem.stats.peak_held_bytes, &end) < 0)
         return -ENOMEM;
-    /* No better than what the pool found by itself: it is left to that. */
+    /* If that is no better than what the pool found by itself, the next run is left to the pool. */
     if (end > pool->mem.stats.peak_held_bytes)
         learn->count = 0, end = 0;
     s.cell_count = (end + s.g - 1) / s.g;

@@ -1,6 +1,7 @@
-/* Places for blocks whose lifetimes are known: largest first, each as low as it goes. See learn.h.
+/* Places for blocks of known lifetimes: the largest first, each as low as possible. See learn.h.
  *
- * The planner of src/plan does the same and better, with malloc and for minutes; this is for the end of a program. */
+ * The planner of src/plan does the same and better, with malloc and for minutes; this one runs at the end of a
+ * program. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/os_memory.h"
@@ -10,50 +11,50 @@
 #include <errno.h>
 #include <string.h>
 
-/* What was placed, by address. */
+/* A block that was placed. */
 struct span {
     uint64_t low, high;
     uint32_t begin, end, stream;
 };
 
-/* What was placed of a part of the run: a block that lives for a moment looks at few others. In the same order, but for
- * the last ones, which are in order by themselves: to make room for each new one among ten thousand others would take
+/* The blocks placed in a part of the run, so that a short-lived one is compared with few others. Ordered by address,
+ * except that the newest `last` ones are ordered by themselves: inserting each among ten thousand others would take
  * longer than all else. */
 struct stretch {
     struct span *spans;
-    uint32_t count, last; /* of these the last so many */
+    uint32_t count, last; /* the newest so many of these */
 };
 enum { LAST_MOST = 256 };
 
-/* The run is cut into parts in several ways, finer ones first, each once more half a part later: so that most blocks
- * lie within one. */
+/* The run is cut into parts in several ways, finer ones first, each also shifted by half a part: so most blocks lie
+ * within one part. */
 enum { CUTS = 4, STRETCHES = 129 };
 static const uint32_t PARTS[CUTS] = {128, 128, 16, 16};
 
 struct placing {
     struct vp_learn_item *items;
-    float *weight; /* by which items are ordered, within those that lie alone and the others */
+    float *weight; /* the order of items, within those that are alone and within the others */
     uint32_t *order;
     struct stretch all, part[CUTS][STRETCHES];
-    uint64_t *best;              /* offsets */
+    uint64_t *best;              /* offsets of the best placing so far */
     struct span last[LAST_MOST]; /* scratch */
     uint32_t count, gap;
     size_t granularity;
 };
 
-/* Orders that are tried: by size, behind what stays for good; by size; by size and lifetime; by lifetime. What then
- * lies too high comes earlier the next time, as long as that helps within so many times. */
+/* Orders that are tried: by size, behind blocks that stay for good; by size; by size times lifetime; by lifetime. What
+ * then lies too high is placed earlier the next time, until so many tries in a row have not helped. */
 enum { ORDERS = 4, PATIENCE = 50, PATIENCE_FIRST = 4 };
 
-/* What stays for good comes first: it lies side by side then, in large handles that nobody else needs. */
+/* Blocks that stay for good are placed first: side by side, in large handles that nobody else needs. */
 static const float FIRST = 0x1p40F;
 
-/* So near to what was alive at once a placing is good enough: 1/GOOD_SHARE of that above it. */
+/* A placing is good enough if it ends at most 1/GOOD_SHARE above the most bytes alive at once. */
 enum { GOOD_SHARE = 500 };
 
-/* What a stream has left another one may have when work is over, which lasts: a place that is not to be had then costs
- * more than its own memory, as its block lies in the way of others. So between blocks of two streams at one place there
- * are so many requests, or half a hundredth more is taken at most, or fewer. */
+/* What one stream has left another may have once work on it is over, which takes time. A place that is not ready then
+ * costs more than its own memory, as its block lies in the way of others. So between blocks of two streams at one place
+ * there are so many requests, if that costs half a hundredth of memory at most; else fewer. */
 enum { GAPS = 2, SPARE_SHARE = 200 };
 static const uint32_t GAP[GAPS] = {1024, 128};
 
@@ -72,7 +73,7 @@ static void blame(struct placing *p, uint64_t least) {
             p->weight[i] *= 1.5F;
 }
 
-/* Is `a` placed behind `b`? What lies alone comes first: it begins and ends where handles do. */
+/* Is `a` placed behind `b`? Blocks that are alone come first, as they begin and end where handles do. */
 static bool behind(const void *a, const void *b, const void *placing) {
     const struct placing *p = placing;
     const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
@@ -118,7 +119,7 @@ static uint64_t lowest_fit(const struct placing *p, const struct vp_learn_item *
     return at;
 }
 
-/* The last ones come to where they belong. */
+/* Moves the newest ones to where they belong. */
 static void merge(struct placing *p, struct stretch *among) {
     uint32_t to = among->count, from = among->count - among->last, last = among->last;
     memcpy(p->last, &among->spans[from], last * sizeof *p->last);
@@ -152,7 +153,7 @@ static void add_everywhere(struct placing *p, const struct vp_learn_item *item) 
             add(p, &p->part[cut][i], item);
 }
 
-/* The end of the highest, or UINT64_MAX: time was up. */
+/* Places all. Returns the end of the highest; UINT64_MAX: time was up. */
 static uint64_t place(struct placing *p, uint64_t until) {
     uint64_t end = 0;
     p->all.count = p->all.last = 0;
@@ -170,7 +171,7 @@ static uint64_t place(struct placing *p, uint64_t until) {
     return end;
 }
 
-/* The most bytes that were alive at once: no placing takes less. */
+/* The most bytes that were alive at once: no placing can end lower. */
 static uint64_t least_end(const struct placing *p) {
     uint64_t *change = p->best, alive = 0, most = 0;
     memset(change, 0, (p->count + 1) * sizeof *change);
@@ -185,13 +186,13 @@ static uint64_t least_end(const struct placing *p) {
     return most;
 }
 
-/* Places in one order and what becomes of it; the best so far is kept. */
+/* Tries one order and its improvements; keeps the best placing so far. */
 static void improve(struct placing *p, int order, uint64_t good, uint64_t until, uint64_t *end) {
     uint64_t best = UINT64_MAX;
     weigh(p, order);
     for (int idle = 0; idle < (order ? PATIENCE : PATIENCE_FIRST) && *end > good; idle++) {
         sort(p);
-        /* The first one is to be had whatever it takes: with at most VP_LEARNT_REQUESTS that is a second. */
+        /* The first placing is made whatever it takes: a second for VP_LEARNT_REQUESTS. */
         const uint64_t reached = place(p, *end == UINT64_MAX ? 0 : until);
         if (reached == UINT64_MAX)
             return;
@@ -204,7 +205,7 @@ static void improve(struct placing *p, int order, uint64_t good, uint64_t until,
     }
 }
 
-/* How many blocks are alive in each part of the run; the sum of that. */
+/* Counts the blocks alive in each part of the run; returns the sum. */
 static size_t count_parts(struct placing *p) {
     size_t sum = 0;
     for (uint32_t i = 0; i < p->count; i++)
@@ -215,7 +216,7 @@ static size_t count_parts(struct placing *p) {
     return sum;
 }
 
-/* Each part gets room for as many as were counted. */
+/* Gives each part room for as many as were counted. */
 static void give_room(struct placing *p, struct span *mem, size_t room) {
     p->all.spans = mem;
     mem += room;

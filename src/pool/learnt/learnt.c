@@ -1,4 +1,4 @@
-/* The text of what a run has learnt, written and read: see learnt.h. */
+/* The text form of what a run has learnt, written and read: see learnt.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/learnt.h"
 
@@ -23,11 +23,11 @@ uint64_t vp_learnt_hash(uint64_t from, const char *bytes, size_t count) {
 
 struct reader {
     struct vp_learnt *out;
-    struct vp_learnt_device *device; /* whose part it is; NULL: none yet */
-    const char *at, *end;            /* of the line that is read, without its newline */
-    const char *why;                 /* NULL: nothing is wrong so far */
+    struct vp_learnt_device *device; /* whose part is being read; NULL: none yet */
+    const char *at, *end;            /* the rest of the line, without its newline */
+    const char *why;                 /* what is wrong; NULL: nothing so far */
     uint64_t handles;
-    size_t slots_left, runs_left; /* room behind the device's last */
+    size_t slots_left, runs_left; /* room behind the device's last ones */
 };
 
 static void wrong(struct reader *r, const char *why) {
@@ -35,7 +35,7 @@ static void wrong(struct reader *r, const char *why) {
         r->why = why;
 }
 
-/* Does the line go on with that? */
+/* Skips `word` if the line goes on with it. */
 static bool skip(struct reader *r, const char *word) {
     size_t n = strlen(word);
     if ((size_t)(r->end - r->at) < n || memcmp(r->at, word, n) != 0)
@@ -57,7 +57,7 @@ static uint64_t number(struct reader *r, uint64_t most) {
     return r->why ? 0 : n;
 }
 
-/* The next number of a line, behind a comma. */
+/* Reads the next number of a line, behind a comma. */
 static uint64_t next(struct reader *r, uint64_t most) {
     if (!skip(r, ","))
         wrong(r, "a field is missing");
@@ -100,7 +100,7 @@ static uint64_t hexadecimal(struct reader *r) {
     return n;
 }
 
-/* The arrays of a device grow behind those of the one before. */
+/* Begins a device. Its arrays grow behind those of the one before. */
 static void read_device(struct reader *r) {
     struct vp_learnt *out = r->out;
     if (out->device_count == VP_LEARNT_DEVICES) {
@@ -201,7 +201,7 @@ static void read_requests(struct reader *r) {
     } while (!r->why && r->at < r->end);
 }
 
-/* A line of those that may stand anywhere between the first and the last. */
+/* Reads a line of a kind that may stand anywhere between the first and the last. */
 static void read_line(struct reader *r) {
     static const struct {
         const char *word;
@@ -230,7 +230,7 @@ static void read_line(struct reader *r) {
         wrong(r, "something stands behind the last field");
 }
 
-/* Each line takes some bytes: so many of a kind there may be. */
+/* Each line takes some bytes, which bounds the number of each kind. */
 enum { RUN_LINE = 14, SLOT_LINE = 8 };
 
 static int make_room(struct vp_learnt *out, size_t length, struct reader *r) {
@@ -341,7 +341,7 @@ static void put_text(struct writer *w, const char *name) {
             put(w, "%c", *name);
 }
 
-/* Requests in a line. */
+/* Requests on one line. */
 enum { IN_LINE = 32 };
 
 static void put_requests(struct writer *w, const struct vp_learnt_device *d) {

@@ -1,4 +1,4 @@
-/* The files of what runs have learnt: see learnt_file.h. */
+/* Files of what runs have learnt: see learnt_file.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/learnt_file.h"
 
@@ -14,12 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A byte more than a file may have: what fills it is too long. */
+/* One byte more than a file may have: a file that fills it is too long. */
 enum { ROOM = VP_LEARNT_BYTES + 1 };
 
 /* ---- reading ---- */
 
-/* Is it a file of the user's own, that nobody else may write to? */
+/* Is it a plain file of the user's, to which nobody else may write? */
 static int check(int fd, const char **why) {
     struct stat about;
     if (fstat(fd, &about))
@@ -61,10 +61,10 @@ int vp_learnt_load(const char *path, struct vp_learnt *out, char *why, size_t ro
 
 /* ---- writing ---- */
 
-/* Closes the file. */
+/* Writes the text, and closes the file. */
 static int fill(int fd, const char *text, size_t length) {
     int err = fchmod(fd, 0600) ? -errno : vp_output_write(fd, text, length, true);
-    /* What is renamed is to be there after a crash, too. */
+    /* The renamed file must survive a crash. */
     if (!err && fsync(fd) && errno != EINVAL)
         err = -errno;
     if (close(fd) && !err)
@@ -72,8 +72,8 @@ static int fill(int fd, const char *text, size_t length) {
     return err;
 }
 
-/* What is there already is no link, device or pipe, no other user's, and no file of another kind, as one of vpool
- * plan's is. */
+/* May the existing file be replaced? Not a link, device or pipe, another user's file, or one of another kind, like a
+ * plan of vpool plan. */
 static int replaceable(const char *path) {
     char begins[sizeof VP_LEARNT_MAGIC - 1];
     struct stat about;
@@ -86,7 +86,7 @@ static int replaceable(const char *path) {
     return err || !n || (n == sizeof begins && !memcmp(begins, VP_LEARNT_MAGIC, sizeof begins)) ? err : -EEXIST;
 }
 
-/* Half of what each device remembers is forgotten, the later one. False: there was nothing. */
+/* Forgets the later half of what each device remembers. False: there was nothing. */
 static bool shorten(struct vp_learnt *learnt) {
     bool some = false;
     for (struct vp_learnt_device *d = learnt->device; d < learnt->device + learnt->device_count; d++) {
