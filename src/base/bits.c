@@ -44,7 +44,8 @@ void vp_bits_remove(struct vp_bits *b, size_t i) {
 
 size_t vp_bits_at_most(const struct vp_bits *b, size_t i) {
     for (unsigned l = 0; l < b->levels; l++) {
-        /* Up, until some word has a member at or before; each level above asks for the words before this one. */
+        /* Upwards, until some word has a member at or before `i`; each level above is asked for the words before this
+         * one. */
         uint64_t below = b->level[l][i / VP_BITS_WORD] & (~UINT64_C(0) >> (VP_BITS_WORD - 1 - i % VP_BITS_WORD));
         if (below) {
             i = i / VP_BITS_WORD * VP_BITS_WORD + (VP_BITS_WORD - 1 - (unsigned)__builtin_clzll(below));

@@ -1,6 +1,6 @@
-/* A set of small numbers, as bits with a summary of their words above them: the largest member not above a number is
- * found by one look a level, however far away it lies. The memory is the caller's, all zero at first; untouched parts
- * of it are never read where nothing is set. */
+/* A set of small numbers: bits, and above them levels of summary bits, one for each word of the level below. So the
+ * largest member not above a number is found with one or two looks a level, however far away it lies, and long
+ * stretches without members are not read. The caller provides the memory, zeroed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -10,11 +10,11 @@
 enum { VP_BITS_LEVELS = 5, VP_BITS_WORD = 64 };
 
 struct vp_bits {
-    uint64_t *level[VP_BITS_LEVELS]; /* the first has a bit for each number, each other one for each word below */
+    uint64_t *level[VP_BITS_LEVELS]; /* a bit for each number; then a bit for each word of the level below */
     unsigned levels;
 };
 
-/* Bytes for numbers below `count`, at most 2^30. */
+/* Bytes of memory for numbers below `count`, which is at most 2^30. */
 size_t vp_bits_bytes(size_t count);
 void vp_bits_init(struct vp_bits *b, size_t count, uint64_t *mem);
 

@@ -1,4 +1,4 @@
-/* What a thread knows of its being cancelled: see cancel.h. */
+/* The cancellation state of each thread: see cancel.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/cancel.h"
 

@@ -1,4 +1,4 @@
-/* Messages with descriptors between processes of one user, over a socket in the abstract namespace. */
+/* Messages with descriptors between processes of one user, over a Unix socket. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/channel.h"
 
@@ -17,12 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a message may take: a peer that is alive answers in microseconds, and one under a debugger must not hold us
- * up for ever. */
+/* How long a message may take: a live peer answers in microseconds, and one under a debugger must not hold us up for
+ * ever. */
 enum { PATIENCE_S = 5 };
 static const uint64_t PATIENCE_NS = PATIENCE_S * UINT64_C(1000000000);
 
-/* Processes that may be waiting to be served at once: more than GPUs in a machine. */
+/* Connections that may wait to be accepted: more than GPUs in a machine. */
 enum { BACKLOG = 64 };
 
 static socklen_t address_of(const struct vp_channel_name *name, struct sockaddr_un *address) {
@@ -41,7 +41,7 @@ static void be_patient(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
-/* Is it of this user? */
+/* Is the other side a process of this user? 0 or a negative errno. */
 static int trusted(int fd) {
     struct ucred peer;
     socklen_t size = sizeof peer;
@@ -70,7 +70,7 @@ int vp_channel_listen(struct vp_channel_name *name, bool files) {
         return -EIO;
     name->in_file = files;
     int fd = vp_channel_listen_again(name);
-    /* Where a security module allows no abstract names. */
+    /* A security module may forbid abstract names. */
     return fd < 0 && !files ? vp_channel_listen(name, true) : fd;
 }
 
@@ -92,7 +92,7 @@ int vp_channel_accept(int listener) {
     return vp_descriptor_unless(trusted(fd), fd);
 }
 
-/* For want of that alone, until then: a program's timer may tick more often. */
+/* Is the call to be retried: did it fail with `err`, before that time? A timer of the program's may tick more often. */
 static bool goes_on(int err, uint64_t until_ns) {
     return errno == err && vp_clock_ns() < until_ns;
 }
@@ -130,13 +130,13 @@ int vp_channel_send(int fd, const void *data, size_t bytes, const int *fds, size
     }
     const uint64_t until = vp_clock_ns() + PATIENCE_NS;
     ssize_t sent;
-    do /* all of the user's processes together may have no more descriptors on their way than RLIMIT_NOFILE */
+    do /* descriptors in flight of all the user's processes are limited by RLIMIT_NOFILE */
         sent = TEMP_FAILURE_RETRY(sendmsg(fd, &message, MSG_NOSIGNAL));
     while (sent < 0 && goes_on(ETOOMANYREFS, until) && !nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL));
     return sent < 0 ? -errno : 0;
 }
 
-/* Keeps the descriptors that came, or closes them; returns how many came. */
+/* Keeps the descriptors that came, up to `most`, or closes them; returns how many came. */
 static size_t take_fds(struct msghdr *message, int *fds, size_t most) {
     size_t came = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c)) {

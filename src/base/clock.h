@@ -1,12 +1,12 @@
-/* The clock: nanoseconds that never go back, and cheap looks at it. */
+/* The clock: monotonic nanoseconds, and cheaper ways to read them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdint.h>
 #include <time.h>
 
-/* Where the time is asked for: libc's clock_gettime(), for the library as it is loaded libc's own. One that stands
- * before it, as libfaketime's, may stand still, and what is bounded by time would last for ever. */
+/* The function that reads the time: clock_gettime(), which in the loaded library is libc's own. One interposed before
+ * it, like libfaketime's, may stand still, and whatever is bounded by time would then last for ever. */
 extern int (*vp_clock_ask)(clockid_t, struct timespec *);
 
 /* In nanoseconds. */
@@ -21,7 +21,7 @@ static inline uint64_t vp_clock_ns(void) {
     return vp_clock_by(CLOCK_MONOTONIC);
 }
 
-/* The same to some milliseconds, as of the system's last tick: it costs no look at a counter. */
+/* The same, a few milliseconds behind: as of the system's last tick, without reading a counter. */
 static inline uint64_t vp_clock_coarse_ns(void) {
     return vp_clock_by(CLOCK_MONOTONIC_COARSE);
 }
@@ -31,35 +31,34 @@ static inline time_t vp_clock_date(void) {
     return (time_t)(vp_clock_by(CLOCK_REALTIME) / 1000000000u);
 }
 
-/* The time by which waits of the host are bounded: the same, unless somebody models it (vpool replay --lag). For those
- * waits alone, never for a path that is to be quick. Set while nobody else runs. */
+/* The time that bounds waits of the host: real time, unless a replay models it (vpool replay --lag). Only for those
+ * waits, never on a fast path. Set while no other thread runs. */
 extern uint64_t (*vp_clock_modelled)(void);
 
 static inline uint64_t vp_clock_wait_ns(void) {
     return vp_clock_modelled ? vp_clock_modelled() : vp_clock_ns();
 }
 
-/* The same time for who looks often: about 10 ns a call where programs may read the processor's counter of ticks, else
- * no less. That counter is trusted for less than a millisecond after a look at the clock itself, which also tells how
- * long a tick is: one that jumps, changes its pace or differs from core to core makes it wrong by some milliseconds at
- * most. It never runs backwards. All zero at first. Not thread-safe; the owner locks. */
+/* The same time for callers that read it often: about 10 ns a call where programs may read the processor's tick
+ * counter. The counter is trusted for less than a millisecond after each look at the real clock, which also measures
+ * the tick: a counter that jumps, changes its pace or differs between cores is wrong by a few milliseconds at most.
+ * Never runs backwards. All zero at first. Not thread-safe; the owner locks. */
 struct vp_clock {
-    uint64_t ticks, ns; /* when the clock itself was looked at; ns 0: never, or it cannot be told when */
+    uint64_t ticks, ns; /* when the real clock was last read; ns 0: never, or the reading was interrupted */
     uint64_t pace;      /* nanoseconds a tick, times 2^32 */
-    uint64_t window;    /* for so many ticks from then on it will do */
-    uint64_t last;      /* what was last returned */
+    uint64_t window;    /* ticks from then on for which this will do */
+    uint64_t last;      /* the last result */
 };
 
-/* Lets other threads run, those of lower priority too. No point of cancellation: the caller may be holding something
- * up. */
+/* Lets other threads run, even those of lower priority. No cancellation point: the caller may hold a lock. */
 void vp_clock_nap(void);
 
-/* Sleeps for so long, less than a second: a point of cancellation. */
+/* Sleeps for `ns` nanoseconds, less than a second. A cancellation point. */
 static inline void vp_clock_sleep(uint64_t ns) {
     nanosleep(&(struct timespec){.tv_nsec = (long)ns}, NULL);
 }
 
-/* Looks at the clock itself; where there is such a counter. */
+/* Reads the real clock, where there is a tick counter. */
 uint64_t vp_clock_look(struct vp_clock *c);
 
 static inline uint64_t vp_clock_often(struct vp_clock *c) {

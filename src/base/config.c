@@ -1,4 +1,4 @@
-/* The configuration file: its lines, and which of them are for a program. See config.h. */
+/* The configuration file: its lines, and which of them apply to a program. See config.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/config.h"
 
@@ -22,8 +22,8 @@ static const char *next_word(const char *word, const char *end) {
     return word < end ? word + strlen(word) + 1 : end;
 }
 
-/* Of a word of Python's options: what comes behind it, itself, or a script; NULL: no script does. Letters may stand
- * together, and what W, X, c or m wants behind them or in the next word. */
+/* Behind an option of Python's: the word that follows it, or the module it names; NULL: no script follows. Letters may
+ * be joined, and W, X, c and m take an argument, in the same word or the next. */
 static const char *behind_option(const char *word, const char *end) {
     if (!strcmp(word, "--check-hash-based-pycs"))
         return next_word(next_word(word, end), end);
@@ -39,7 +39,7 @@ static const char *behind_option(const char *word, const char *end) {
     return next_word(word, end);
 }
 
-/* The script that Python runs, or the module: its first argument that is no option. */
+/* The script or module that Python runs: its first argument that is not an option. */
 static void copy_script(char to[VP_CONFIG_NAME], const char *words, size_t length) {
     const char *end = words + length, *at = next_word(words, end);
     *to = 0;
@@ -62,7 +62,7 @@ void vp_program_names(struct vp_program *out) {
         copy_script(out->name[2], text, length);
 }
 
-/* Backtracks to the last star alone, so that no pattern takes long. */
+/* Backtracks only to the last star, so that no pattern takes long. */
 static bool is_like(const char *pattern, size_t length, const char *name) {
     const char *end = pattern + length, *star = NULL, *again = NULL;
     while (*name) {
@@ -99,14 +99,14 @@ static char *skip(char *at) {
     return at + strspn(at, blanks);
 }
 
-/* Takes blanks away behind a text of `length`. */
+/* Cuts blanks off the end of a text of `length`. */
 static void cut(char *text, size_t length) {
     while (length && strchr(blanks, text[length - 1]))
         length--;
     text[length] = 0;
 }
 
-/* "[a b, c]": is it for the program? NULL in *why: it is a section. */
+/* Reads "[a b, c]": does it name the program? *why: NULL, or what is wrong. */
 static bool read_section(const char *line, const struct vp_program *program, const char **why) {
     static const char between[] = " \t\r,";
     size_t length = strlen(line);
@@ -126,7 +126,7 @@ static bool read_section(const char *line, const struct vp_program *program, con
     return ours;
 }
 
-/* The value may stand in quotes; a # begins a comment where blanks stand before it. False: it is none. */
+/* Reads a value, which may be quoted; # begins a comment if a blank stands before it. False: it is malformed. */
 static bool read_value(char *at, const char **value) {
     char *end;
     *value = at;
@@ -161,7 +161,7 @@ void vp_config_read(char *text, const struct vp_config_reader *reader) {
     bool ours = true;
     char *next;
     unsigned number = 1;
-    /* What some editors begin a text with: the mark of UTF-8. */
+    /* Some editors begin a text with UTF-8's byte order mark. */
     text += strncmp(text, "\xef\xbb\xbf", 3) ? 0 : 3;
     for (char *line = text; line; line = next, number++) {
         const char *why = NULL;

@@ -1,4 +1,4 @@
-/* Copies by several threads: one alone does not keep up with a GPU's copy engine. */
+/* Work split among threads: a single one does not keep up with a GPU's copy engine. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/crew.h"
 
@@ -12,10 +12,10 @@
 
 enum { LINE = 64 };
 
-/* Shares begin at multiples of this: two threads then never have to do with one huge page. */
+/* Parts begin at multiples of SHARE, so that two threads never work in the same huge page. */
 enum { SHARE = 2 << 20, PAGE = 4096 };
 
-/* Less than this is not worth waking anybody. */
+/* Less is not worth waking another thread. */
 enum { ALONE = 1 << 20 };
 
 static void do_share(struct vp_crew *crew) {
@@ -52,7 +52,7 @@ void vp_crew_start(struct vp_crew *crew, unsigned most) {
     *crew = (struct vp_crew){.count = 1};
     sem_init(&crew->begin, 0, 0);
     sem_init(&crew->done, 0, 0);
-    /* They take no signal of the program's. */
+    /* The new threads take no signals of the program's. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (crew->count < most && (int)crew->count < processors &&
@@ -92,8 +92,8 @@ static void copy_plainly(void *arg, size_t begin, size_t end) {
 }
 
 #if defined(__SSE2__)
-/* Past the caches: what is written would only push out what the device has just brought there, and would have to be
- * read from memory first. */
+/* Writes past the caches: the copy would push out what the device has just brought there, and its old contents would
+ * first have to be read from memory. */
 static void copy_past_caches(void *arg, size_t begin, size_t end) {
     const struct copy *copy = arg;
     char *to = copy->to + begin;

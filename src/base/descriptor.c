@@ -1,4 +1,4 @@
-/* Descriptors of ours that the program may have closed. */
+/* Our own descriptors, which the program may have closed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/descriptor.h"
 

@@ -1,5 +1,5 @@
-/* Descriptors of ours that stay open. The program may close them, as one does that closes all but its own, and have a
- * file or a connection under their number since: then they are not to be written to, taken from, or closed. */
+/* Our own long-lived file descriptors. The program may close them (some close all but their own), and the number may
+ * then belong to a file or connection of the program's, which we must not write to, read from, or close. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -12,24 +12,25 @@ struct vp_descriptor {
     ino_t ino;
 };
 
-/* Remembers what is behind `fd`, which is open. */
+/* Remembers which file is behind `fd`, which is open. */
 struct vp_descriptor vp_descriptor_of(int fd);
 
-/* `fd`; or, with that closed, what was wrong with it. */
+/* Returns `fd` if `err` is 0; else closes it and returns `err`. */
 int vp_descriptor_unless(int err, int fd);
 
-/* What can be read of it, up to `room` bytes: how many, or a negative errno. */
+/* Reads up to `room` bytes. Returns their number or a negative errno. */
 ssize_t vp_descriptor_read(int fd, char *text, size_t room);
 
-/* Is it still behind that number? Another thread may close it at any time. */
+/* Is the file behind the number still ours? Another thread may close it at any time. */
 bool vp_descriptor_is_ours(const struct vp_descriptor *descriptor);
 
-/* Closes what is ours, and nothing of the program's. 0 or a negative errno. */
+/* Closes the descriptor if it is still ours. 0 or a negative errno. */
 int vp_descriptor_close(struct vp_descriptor *descriptor);
 
-/* Where the program's standard descriptors are closed, ours must not become one of them: what the program writes there
- * is for nobody. The same under a higher number then, or a negative errno, as in errno; `fd` may be one already. */
+/* If the program has closed its standard descriptors, ours must not take their numbers: the program's output would go
+ * there. Moves `fd` above them if need be, and returns its number, or a negative errno (also set). A negative `fd` is
+ * returned as it is. */
 int vp_descriptor_above_standard(int fd);
 
-/* Opens the file anew by its path, which leads to the very same one still: 0, or a negative errno. */
+/* Opens the file again by its path, if that still leads to the same file: 0, or a negative errno. */
 int vp_descriptor_reopen(struct vp_descriptor *descriptor, const char *path, int flags);

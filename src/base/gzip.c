@@ -34,9 +34,8 @@ static inline uint32_t eight_more(uint32_t crc, uint64_t bytes) {
            crc_table[1][v >> 48 & 255] ^ crc_table[0][v >> 56];
 }
 
-/* The same for the first `n` of eight bytes, 0 to 7. Zero bytes in front of a text change nothing in a
- * register of zero: with its register put into its first four bytes, a text may have as many in front of it
- * as make it eight. */
+/* The same for only the first `n` of eight bytes, 0 to 7. Leading zero bytes change nothing in a register of zero. So
+ * with the register put into its first four bytes, a text may get as many zeros in front as make it eight bytes. */
 static inline uint32_t few_more(uint32_t crc, uint64_t bytes, size_t n) {
     return eight_more(0, (bytes ^ crc) << (63 - 8 * n) << 1) ^ (uint32_t)((uint64_t)crc >> 8 * n);
 }
@@ -59,10 +58,10 @@ struct vp_crc32 vp_crc32(struct vp_crc32 crc, const void *data, size_t n) {
 
 enum { END_OF_BLOCK = 256, LITERALS = 286, DISTANCES = 30, LONGEST_CODE = 15 };
 
-/* A match shorter than six digits takes more bits than the digits. */
+/* A match shorter than six digits takes more bits than the digits themselves. */
 enum { SHORTEST_MATCH = 6, LONGEST_MATCH = 258, FARTHEST_MATCH = 32768, HASH_BITS = 12 };
 
-/* To make codes takes as long as to compress some kilobytes; texts of one kind change slowly. */
+/* Making codes takes as long as compressing some kilobytes, and texts of one kind change slowly. */
 enum { TEXTS_A_CODE = 8 };
 
 struct code {
@@ -71,18 +70,18 @@ struct code {
 };
 
 struct vp_deflate {
-    uint16_t last[1 << HASH_BITS]; /* where these characters stood last */
+    uint16_t last[1 << HASH_BITS]; /* where the characters with this hash were last seen */
     uint32_t literal_count[LITERALS], distance_count[DISTANCES];
     struct code literal[LITERALS], distance[DISTANCES];
-    unsigned texts; /* since the codes were made */
+    unsigned texts; /* compressed since the codes were made */
 };
 
 size_t vp_deflate_size(void) {
     return sizeof(struct vp_deflate);
 }
 
-/* Lengths and distances alike are told as a power of two with the `kept` bits below it, which the symbol
- * counts, and extra bits. */
+/* Lengths and distances are both coded as a power of two with the `kept` bits below it, which make the symbol, and
+ * extra bits for the rest. */
 static inline unsigned extra_bits(unsigned n, unsigned kept) {
     return n < 2u << kept ? 0 : 31 - (unsigned)__builtin_clz(n) - kept;
 }
@@ -93,8 +92,8 @@ static inline unsigned symbol_of(unsigned n, unsigned kept, unsigned extra) {
 
 /* ---- Huffman codes ---- */
 
-/* The depth of each symbol in the tree that joins the two rarest again and again. False: deeper than a code
- * may be. */
+/* Finds the depth of each symbol in the tree that repeatedly joins the two rarest nodes. False: deeper than codes may
+ * be. */
 static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
     uint32_t weight[2 * LITERALS];
     uint16_t leaf[LITERALS], parent[2 * LITERALS];
@@ -109,7 +108,7 @@ static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
     }
     for (size_t i = 0; i < leaves; i++)
         weight[i] = count[leaf[i]];
-    /* The joints come out in order of weight, too: the rarest two are at the heads of two queues. */
+    /* Joints are made in order of weight, too, so the two rarest nodes are at the heads of two queues. */
     size_t next_leaf = 0, next_joint = leaves, nodes = leaves;
     while (nodes < 2 * leaves - 1) {
         uint32_t sum = 0;
@@ -134,9 +133,9 @@ static bool find_depths(const uint32_t *count, size_t symbols, uint8_t *depth) {
 
 static void make_codes(uint32_t *count, size_t symbols, struct code *code) {
     uint8_t depth[LITERALS];
-    /* next[n]: how many codes of n - 1 bits there are; then the next code of n bits. */
+    /* next[n]: first the number of codes of n - 1 bits, later the next code of n bits. */
     uint16_t next[LONGEST_CODE + 2] = {0};
-    /* A flatter tree, when the rare are too rare. */
+    /* If rare symbols are too rare, flatten the tree. */
     while (!find_depths(count, symbols, depth))
         for (size_t s = 0; s < symbols; s++)
             count[s] = count[s] ? count[s] / 2 + 1 : 0;
@@ -158,7 +157,7 @@ static void make_codes(uint32_t *count, size_t symbols, struct code *code) {
 struct bits {
     uint8_t *at;
     uint64_t held;
-    unsigned count; /* of held; under 8 after a flush */
+    unsigned count; /* of `held`; under 8 after a flush */
 };
 
 static inline void put(struct bits *b, uint64_t value, unsigned count) {
@@ -166,7 +165,7 @@ static inline void put(struct bits *b, uint64_t value, unsigned count) {
     b->count += count;
 }
 
-/* Fewer than 64 bits are held: a shift by as many does nothing. */
+/* Writes whole bytes. Fewer than 64 bits are held, as a shift by 64 would do nothing. */
 static inline void flush(struct bits *b) {
     memcpy(b->at, &b->held, 8);
     b->at += b->count / 8;
@@ -174,8 +173,8 @@ static inline void flush(struct bits *b) {
     b->count &= 7;
 }
 
-/* The codes are told by their lengths, four bits each. The code for those lengths, which comes first, is as
- * plain as can be: all 16 of them are as long, and the abbreviations for runs are not used. 170 bytes in all. */
+/* Writes the codes as their lengths, four bits each. The code for the lengths themselves, which comes first, is the
+ * simplest: all 16 are equally long, and the abbreviations for repeats are unused. 170 bytes in all. */
 static void put_codes(struct bits *b, const struct vp_deflate *d) {
     put(b, 1 | 2 << 1, 3); /* the last block; codes of its own */
     put(b, LITERALS - 257, 5);
@@ -194,8 +193,8 @@ static void put_codes(struct bits *b, const struct vp_deflate *d) {
 
 /* ---- matches ---- */
 
-/* How many bytes are alike, of at most `most`; `differ` is how the first eight do. Most matches end within
- * sixteen: those take no branch. */
+/* The number of equal bytes, up to `most`; `differ`: the difference of the first eight. Most matches end within
+ * sixteen, which takes no branch. */
 static inline size_t match_length(const uint8_t *here, const uint8_t *before, uint64_t differ, size_t most) {
     uint64_t more = load64(here + 8) ^ load64(before + 8);
     size_t length = differ ? (size_t)__builtin_ctzll(differ) / 8
@@ -230,9 +229,9 @@ static inline void put_match(struct bits *b, struct vp_deflate *d, unsigned leng
     put(b, n & ((1u << extra) - 1), extra);
 }
 
-/* One pass: finds matches, writes them in the codes that there are, and counts what codes would have been
- * better. Looks for a match only where a word or number begins: half the time, and few are missed. The
- * length, or 0 if it came to more than that of the text. */
+/* One pass: finds matches, writes them in the present codes, and counts symbols for better ones. Matches are looked for
+ * only where a word or number begins, which takes half the time and misses few. Returns the length; 0: longer than the
+ * text. */
 static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, size_t n) {
     struct bits b = {.at = out};
     size_t i = 0;
@@ -265,7 +264,7 @@ static size_t compress(struct vp_deflate *d, uint8_t *out, const uint8_t *text, 
     return (size_t)(b.at - out) + (b.count != 0);
 }
 
-/* Makes codes from the counts, for the texts to come. Each symbol gets one, as those texts may have others. */
+/* Makes codes for later texts from the counts. Each symbol gets one, as those texts may have others. */
 static void learn(struct vp_deflate *d) {
     d->texts = 0;
     for (int i = 0; i < LITERALS; i++)

@@ -1,4 +1,4 @@
-/* Writing JSON into a stream, without allocating. */
+/* Writes JSON to a descriptor, without allocating. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
 
@@ -86,7 +86,7 @@ static void put_string(struct vp_json *json, const char *text) {
     put_text(json, "\"");
 }
 
-/* What stands before each value: the comma, the line's beginning, the key. */
+/* Writes what stands before each value: the comma, the line's beginning, the key. */
 static void begin_value(struct vp_json *json, const char *key) {
     if (!json->empty)
         put_text(json, ",");
@@ -181,7 +181,7 @@ void vp_json_double(struct vp_json *json, const char *key, double value) {
         put_text(json, "null");
         return;
     }
-    /* The program's locale may write the decimal point in another way, and in several bytes. */
+    /* In the program's locale the decimal point may be another character, even of several bytes. */
     snprintf(digits, sizeof(digits), "%.9g", value);
     char *end = digits;
     bool in_point = false;

@@ -1,4 +1,4 @@
-/* Where a thread sleeps until a lock is free: see lock.h. */
+/* How a thread sleeps until a lock is free: see lock.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/lock.h"
 
@@ -12,15 +12,16 @@
 
 _Alignas(64) struct vp_lock vp_library_lock;
 
-/* What is read without the lock after that, ThreadSanitizer would tell of, under which all takes ten times as long. */
+/* If the lock is then given up on, ThreadSanitizer would report what is read without it; everything is ten times slower
+ * there. */
 #ifdef VP_LOCK_TOLD_TO_TSAN
 static const uint64_t A_WHILE_NS = 100000000000;
 #else
 static const uint64_t A_WHILE_NS = 1000000000;
 #endif
 
-/* Ulrich Drepper, Futexes Are Tricky (2011), the second mutex: whoever has slept takes it as one that is awaited, as it
- * cannot know whether others sleep still. */
+/* The second mutex of Ulrich Drepper, Futexes Are Tricky (2011): a thread that has slept takes the lock as awaited,
+ * since it cannot know whether others still sleep. */
 static bool is_taken(struct vp_lock *lock) {
     return atomic_exchange_explicit(&lock->word, VP_LOCK_AWAITED, memory_order_acquire) != VP_LOCK_FREE;
 }

@@ -1,8 +1,9 @@
-/* A lock of one word: an atomic exchange takes it, another lets it go, and who finds it taken sleeps in the kernel.
+/* A lock of one word: an atomic exchange takes it, another releases it, and a thread that finds it taken sleeps in the
+ * kernel.
  *
- * As a mutex of the system's, but without what that decides at each call (its kind, its owner, whether it is robust): a
- * pair of an allocation and a free takes the library's lock twice. Like that it is not handed on in turn, may not be
- * taken twice by a thread, is no point of cancellation, and leaves errno alone. All zero: free. */
+ * It is like the system's mutex, without what that must decide at each call (its kind, its owner, robustness): an
+ * allocation and its free take the library's lock twice. Like a mutex it is not fair, not recursive and no cancellation
+ * point. It keeps errno. All zero: free. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -11,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* ThreadSanitizer sees the order that the word makes; these tell it of locks, whose own order it checks. */
+/* ThreadSanitizer sees the order that the word creates; these calls also tell it of locks, whose order it checks. */
 #if defined(__SANITIZE_THREAD__)
 #define VP_LOCK_TOLD_TO_TSAN 1
 #elif defined(__has_feature)
@@ -29,30 +30,30 @@
 enum { VP_LOCK_FREE, VP_LOCK_TAKEN, VP_LOCK_AWAITED };
 
 struct VP_LOCK_TYPE vp_lock {
-    atomic_uint word; /* VP_LOCK_AWAITED: taken, and somebody may sleep until it is free */
+    atomic_uint word; /* VP_LOCK_AWAITED: taken, and some thread may sleep until it is free */
 };
 
-/* The library's lock: it guards what process/ keeps (process/state.h), and all that lies under it. */
+/* The library's lock. It guards the state of process/ (process/state.h), and all layers below. */
 extern struct vp_lock vp_library_lock;
-/* For whoever has it: static VP_LOCKED int f(void). */
+/* For functions whose caller holds it: static VP_LOCKED int f(void). */
 #define VP_LOCKED VP_REQUIRES(vp_library_lock)
 #define VP_UNLOCKED VP_EXCLUDES(vp_library_lock)
 #define VP_GUARDED VP_GUARDED_BY(vp_library_lock)
-/* Says to the analysis that it is held here, where a function is called through a pointer, say. */
+/* Tells the analysis that the lock is held here, for instance in a function that is called through a pointer. */
 static inline VP_ASSERTS(vp_library_lock) void vp_lock_is_held(void) {
 }
 
-/* What the inline functions below leave to these. */
+/* The slow parts of the inline functions below. */
 void vp_lock_wait(struct vp_lock *lock) __attribute__((cold));
 void vp_lock_wake(struct vp_lock *lock) __attribute__((cold));
 
-/* Not analysed are the bodies of the four: they are what locks are made of. */
+/* The bodies of these four are not analysed, since they implement the lock. */
 static inline bool vp_lock_try(struct vp_lock *lock) VP_TRIES(*lock) VP_NOT_ANALYSED;
 static inline void vp_lock_take(struct vp_lock *lock) VP_ACQUIRES(*lock) VP_NOT_ANALYSED;
 static inline void vp_lock_release(struct vp_lock *lock) VP_RELEASES(*lock) VP_NOT_ANALYSED;
-/* For a second at most: for those who come when a thread that hangs, or is gone, may have it. */
+/* Tries for a second at most: for callers that come when the holder may hang, or be gone. */
 bool vp_lock_for_a_while(struct vp_lock *lock) VP_TRIES(*lock) VP_NOT_ANALYSED;
-/* In the child of a fork, whoever had it: it is free. */
+/* In the child of a fork: makes the lock free, whoever held it. */
 void vp_lock_reset(struct vp_lock *lock);
 
 static inline bool vp_lock_try(struct vp_lock *lock) {

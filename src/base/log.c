@@ -1,4 +1,4 @@
-/* Messages on stderr: one line each, at most so many of a kind. */
+/* Messages on stderr: one line each, a limited number of each level. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
@@ -16,11 +16,11 @@
 
 #define PREFIX "vpool: "
 
-/* Long enough for a path and a sentence about it; short enough for any thread's stack. */
+/* Long enough for a path and a sentence about it; short enough for the stack of any thread. */
 #define LINE_SIZE 1024
 
-/* How many lines of each level a process may say. A warning in a loop must not bury the program's own output;
- * who asks for details gets more of them. */
+/* How many lines of each level a process may write. A warning in a loop must not bury the program's own output; users
+ * who ask for details get more. */
 static const unsigned cap[VP_LOG_LEVELS] = {
     [VP_LOG_WARN] = 100,
     [VP_LOG_INFO] = 1000,
@@ -31,11 +31,11 @@ static atomic_int shown_level = VP_LOG_WARN;
 static atomic_bool coloured;
 static atomic_uint said[VP_LOG_LEVELS];
 
-/* Set while this thread is in here: write(2) may be somebody's wrapper, and lead back. The initial-exec model
- * reaches it without a call that could allocate. */
+/* Set while this thread is writing: write(2) may be wrapped by somebody, and lead back here. The initial-exec model
+ * needs no call that could allocate. */
 static _Thread_local bool busy __attribute__((tls_model("initial-exec")));
 
-/* All at once. Where it cannot be said, there is nobody to tell, and nowhere to tell it. */
+/* Writes all at once. A failure can be reported to nobody. */
 static void say(const char *text, size_t length) {
     if (busy)
         return;
@@ -49,7 +49,7 @@ static void say(const char *text, size_t length) {
 
 /* ---- on a terminal ---- */
 
-/* Its width; 0: stderr is none, and a line stays one. */
+/* The width of the terminal; 0: stderr is none, and lines are not broken. */
 static size_t terminal_width(void) {
     struct winsize size;
     int kept = errno;
@@ -58,8 +58,8 @@ static size_t terminal_width(void) {
     return terminal ? size.ws_col : 0;
 }
 
-/* Copies a line in pieces that end between words, each but the first behind blanks. A word that is longer than the
- * terminal is wide is left to it. Returns where the copy ends. */
+/* Copies a line in pieces that end between words, all but the first indented. Leaves a word that is too long to the
+ * terminal. Returns the end of the copy. */
 static char *wrap(char *out, const char *end, const char *line, size_t width) {
     static const char indent[] = "         ";
     size_t column = 0;
@@ -86,7 +86,7 @@ static char *wrap(char *out, const char *end, const char *line, size_t width) {
 
 /* ---- lines ---- */
 
-/* Of several processes that were started together each says which it is. */
+/* Begins a line; a process of several that were started together says which it is. */
 static size_t begin_line(char *line, size_t room) {
     char rank[16];
     int n = vp_process_rank(rank, sizeof rank)
@@ -154,7 +154,7 @@ void vp_log_print(const char *format, ...) {
 void vp_log(enum vp_log_level level, const char *format, ...) {
     if (level <= VP_LOG_QUIET || level >= VP_LOG_LEVELS || !vp_log_shows(level))
         return;
-    /* The first look keeps the counter from wrapping round. */
+    /* Reading first keeps the counter from wrapping around. */
     if (atomic_load_explicit(&said[level], memory_order_relaxed) > cap[level])
         return;
     unsigned before = atomic_fetch_add_explicit(&said[level], 1, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* What this machine has: /proc/meminfo, the files of control groups, and what the kernel shows in /sys. */
+/* What this machine has, by /proc/meminfo, the files of control groups, and what the kernel shows in /sys. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/machine.h"
 
@@ -16,15 +16,15 @@
 
 /* ---- memory ---- */
 
-/* The last of the system's files that are read has some 3 KiB. */
+/* The longest of the system files read has some 3 KiB. */
 enum { TEXT = 8192, PATH = 1024 };
 
-/* Not on the stack, which may be some KiB in all. */
+/* Not on the stack, which may have only some KiB. */
 struct scratch {
     char groups[TEXT], text[TEXT], path[PATH];
 };
 
-/* The number behind a word at the beginning of a line. */
+/* Finds the number behind a word at the beginning of a line. */
 static bool find_number(const char *text, const char *word, uint64_t *number) {
     const size_t length = strlen(word);
     for (const char *line = text; line; line = strchr(line, '\n')) {
@@ -37,7 +37,7 @@ static bool find_number(const char *text, const char *word, uint64_t *number) {
     return false;
 }
 
-/* Of a group's limit: what is not in use, or only as the cache of files. */
+/* The files with a group's limit, what it uses, and what of that is only the cache of files. */
 struct files {
     const char *mount, *most, *used, *cache;
 };
@@ -68,7 +68,7 @@ static uint64_t group_room(struct scratch *scratch, const char *root, const stru
     return most > used ? most - used : 0;
 }
 
-/* The least room of a group and all above it. One that is not to be seen from here (its path is another namespace's)
+/* The least room of a group and all above it. A group that cannot be seen from here (its path is of another namespace)
  * limits nothing. */
 static uint64_t room_up_to_root(struct scratch *scratch, const char *root, const struct files *f, char *group) {
     uint64_t least = UINT64_MAX;
@@ -88,7 +88,7 @@ static uint64_t groups_room(struct scratch *scratch, const char *root) {
     snprintf(scratch->path, PATH, "%s/proc/self/cgroup", root);
     if (!vp_process_read_file(scratch->path, scratch->groups, TEXT))
         return least;
-    /* NUMBER:CONTROLLERS:PATH; the second version has no controllers. */
+    /* NUMBER:CONTROLLERS:PATH; version 2 names no controllers. */
     while ((line = strsep(&rest, "\n"))) {
         strsep(&line, ":");
         const char *controllers = strsep(&line, ":");
@@ -119,10 +119,10 @@ uint64_t vp_host_memory_room(const char *root) {
 
 /* ---- devices that reach a GPU's memory by themselves ---- */
 
-/* NVIDIA's own modules, which are let in by other ways, in a listing. */
+/* NVIDIA's own modules, in a listing of a folder; they have other ways in. */
 static const char OWN[] = " . .. nvidia_uvm nvidia_modeset nvidia_drm ";
-/* A kernel that cannot unload modules does not tell which of them use which, nor does any of what looks NVIDIA's up as
- * it runs: HPE Slingshot's, PG-Strom's. */
+/* A kernel that cannot unload modules does not show which of them use which. Nor do these show, which look NVIDIA's
+ * symbols up at run time (HPE Slingshot, PG-Strom). */
 static const char *const KNOWN[] = {"nvidia_peermem", "nv_peer_mem", "gdrdrv", "nvidia_fs", "cxi_ss1", "nvme_strom"};
 
 static const char *in(char path[512], const char *root, const char *folder, const char *name) {
@@ -130,7 +130,7 @@ static const char *in(char path[512], const char *root, const char *folder, cons
     return path;
 }
 
-/* Is anything in a folder but what is NVIDIA's own? Of one that cannot be read that is not known. */
+/* Does a folder contain anything but NVIDIA's own modules? True, too, if it cannot be read. */
 static bool has_others(const char *path) {
     _Alignas(struct dirent64) char entries[1024], word[260];
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

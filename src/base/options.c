@@ -1,4 +1,4 @@
-/* The options of the environment: one table, parsed once. */
+/* The options: one table, parsed once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/options.h"
 
@@ -59,7 +59,7 @@ bool vp_options_number(const char **text, bool with_suffix, uint64_t *value) {
                 __builtin_add_overflow(number, (uint64_t)(rest * (double)unit + 0.5), &number))
                 return false;
             at++;
-            at += tolower((unsigned char)*at) == 'i'; /* 8Gi, as Kubernetes has it */
+            at += tolower((unsigned char)*at) == 'i'; /* 8Gi, as in Kubernetes */
             at += tolower((unsigned char)*at) == 'b';
         } else if (toupper((unsigned char)*at) == 'B') {
             at++;
@@ -84,7 +84,7 @@ static bool parse_number(const struct option *option, const char *text, uint64_t
     return true;
 }
 
-/* A size, or a percentage of something that is known later; the smallest size is more than 100. */
+/* A size, or a percentage of something that is known later; the smallest size is above 100. */
 static bool parse_share(const struct option *option, const char *text, uint64_t *value) {
     const struct option size = {.kind = OPTION_SIZE, .allowed = strstr(option->allowed, ", ") + strlen(", ")};
     const char *end = text;
@@ -109,7 +109,7 @@ static bool parse_bool(const char *text, bool *value) {
     return false;
 }
 
-/* Steps through "one, two, three": the length of the word at *list, which is left at the next one. */
+/* Steps through "one, two, three": sets *word, returns its length, and moves *list to the next one. */
 static size_t next_word(const char **list, const char **word) {
     *word = *list;
     size_t length = strcspn(*list, ",");
@@ -144,7 +144,8 @@ static bool parse_value(const struct option *option, const char *text, struct vp
     case OPTION_STRING:
         if (strlen(text) >= VP_OPTION_TEXT)
             return false;
-        /* Of what is off by default, 0 says so against a file of options; yes is 1 where that is a value. */
+        /* An option that is off by default can be switched off with 0, against the file; yes is 1 where 1 is a
+         * value. */
         if (*option->fallback || !strcmp(text, "1") || !parse_bool(text, &on))
             strcpy(field, text);
         else if (!on || *option->allowed == '1')
@@ -176,7 +177,7 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
                      option->allowed, *option->fallback ? option->fallback : "none");
         report(report_context, line);
     }
-    /* Who makes CUDA synchronous looks for a fault, and wants each call to end before the next. */
+    /* Users who make CUDA synchronous are looking for a fault, and want each call to end before the next. */
     const char *own = lookup(lookup_context, "VPOOL_SYNC_FREE");
     const char *blocking = lookup(lookup_context, "CUDA_LAUNCH_BLOCKING");
     if ((!own || !*own) && blocking && !strcmp(blocking, "1"))
@@ -185,7 +186,7 @@ void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, 
 
 /* ---- unknown variables ---- */
 
-/* Levenshtein's distance, a row of the matrix at a time. */
+/* Levenshtein distance, one row of the matrix at a time. */
 size_t vp_options_distance(const char *a, size_t length, const char *b) {
     size_t row[NAME_SIZE + 1];
     size_t width = strlen(b);
@@ -205,7 +206,7 @@ size_t vp_options_distance(const char *a, size_t length, const char *b) {
     return row[width];
 }
 
-/* The option whose name is nearest, and how far it is from it; NULL: none is near enough to have been meant. */
+/* The option with the nearest name, and its distance; NULL: none is near enough to have been meant. */
 static const struct option *nearest(const char *name, size_t length, size_t *distance) {
     const struct option *best = NULL;
     *distance = 3;
@@ -237,7 +238,7 @@ void vp_options_find_unknown(char *const *environment, vp_options_line_fn *repor
 
 /* ---- the file ---- */
 
-/* By option, in a text that lasts; and who hears of what is wrong in the file. */
+/* The file's values by option, which point into a lasting text; and who is told what is wrong with the file. */
 struct file_settings {
     const char *path, *value[TABLE_SIZE];
     vp_options_line_fn *report;
@@ -261,7 +262,7 @@ static void wrong_line(void *file, unsigned number, const char *why) {
     report_file(file, number, "%s; the line is left out", why);
 }
 
-/* "limit", "idle-trim" and "VPOOL_IDLE_TRIM" are names alike. */
+/* "limit", "idle-trim" and "VPOOL_IDLE_TRIM" are all valid names. */
 static bool is_named(const struct option *option, const char *key) {
     const char *name = option->variable;
     if (strncasecmp(key, PREFIX, strlen(PREFIX)))
@@ -274,7 +275,7 @@ static bool is_named(const struct option *option, const char *key) {
 
 static void take_setting(void *context, unsigned number, const char *key, const char *value) {
     static struct vp_options
-        tried; /* nobody else is here: the process's own options are read once, and then announced */
+        tried; /* no other thread is here: the process's own options are read once, and then announced */
     struct file_settings *file = context;
     for (size_t i = 0; i < TABLE_SIZE; i++) {
         const struct option *option = &table[i];
@@ -291,7 +292,7 @@ static void take_setting(void *context, unsigned number, const char *key, const 
     report_file(file, number, "%.64s is no option of vpool; the line is left out", key);
 }
 
-/* For this program, or for `all`. */
+/* Reads the settings for this program, or for all programs. */
 static int read_file(struct file_settings *file, char text[VP_CONFIG_MOST], bool all) {
     int length = vp_config_load(file->path, text);
     struct vp_program program;
@@ -313,8 +314,8 @@ int vp_options_check_file(const char *path, vp_options_line_fn *report, void *re
 
 static struct file_settings own_file;
 
-/* The environment's value, else the file's. Where the program has raised privileges (/etc/ld.so.preload reaches those
- * too) its user names no files to it. */
+/* The value in the environment, else in the file. If the program runs with raised privileges (/etc/ld.so.preload
+ * reaches such programs, too) its user cannot name files to it. */
 static const char *lookup_own(void *context, const char *name) {
     const char *value = secure_getenv(name);
     for (size_t i = 0; (!value || !*value) && i < TABLE_SIZE; i++)
@@ -323,7 +324,7 @@ static const char *lookup_own(void *context, const char *name) {
     return value;
 }
 
-/* What is wrong is told later, by vp_options_announce(): line by line, and more of them than the log would show. */
+/* Complaints are kept for vp_options_announce(), which logs them line by line, without the log's cap. */
 static struct {
     size_t used;
     char text[64 << 10];
@@ -337,9 +338,9 @@ static void keep_complaint(void *unused, const char *line) {
     }
 }
 
-/* A file that was named should be there. */
+/* A file that the user named must exist. */
 static void read_own_file(void) {
-    static char text[VP_CONFIG_MOST]; /* what was read lasts */
+    static char text[VP_CONFIG_MOST]; /* what was read must last */
     const char *named = secure_getenv("VPOOL_CONFIG");
     bool chosen = named && *named;
     char line[LINE_SIZE];
@@ -368,7 +369,7 @@ const struct vp_options *vp_options_read(void) {
         vp_log_set_level((enum vp_log_level)options.log);
         atomic_store_explicit(&vp_options_now, &options, memory_order_release);
     }
-    /* Another thread reads them at this moment, for some microseconds. */
+    /* Another thread is reading them, which takes some microseconds. */
     while (!atomic_load_explicit(&vp_options_now, memory_order_acquire))
         sched_yield();
     return &options;

@@ -1,7 +1,7 @@
-/* The user's options: environment variables, all of them in the one table below.
+/* The user's options: environment variables, all in the one table below.
  *
- * The table makes the struct, the parser, the text of --help, the table of docs/options.md and the listing of
- * the values in force. A wrong value is reported, and the default used; nothing here can stop the program. */
+ * From the table come the struct, the parser, the text of --help, the table of docs/options.md and the listing of the
+ * values in force. A wrong value is reported, and the default used; nothing here can stop the program. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -122,7 +122,7 @@ enum vp_rdma_choice { VP_RDMA_AUTO, VP_RDMA_NO, VP_RDMA_YES };
 enum vp_dump_signal_choice { VP_DUMP_SIGUSR2, VP_DUMP_SIGUSR1, VP_DUMP_SIGHUP, VP_DUMP_SIGQUIT };
 enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER };
 
-/* Strings are copied: some programs write over the memory that their environment came in (setproctitle). */
+/* Strings are copied: some programs overwrite the memory of their environment (setproctitle). */
 #define VP_OPTION_TEXT 4096
 
 #define VP_OPTION_FIELD_BOOL(field) bool field;
@@ -138,46 +138,46 @@ struct vp_options {
     VP_OPTIONS(VP_OPTION_FIELD)
 };
 
-/* This process's options. Read from the environment, and from the file that VPOOL_CONFIG names, at the first call and
- * constant from then on; thread-safe, callable from a constructor on, allocates nothing. Sets the log's level and says
- * nothing itself. */
+/* This process's options. The first call reads them from the environment and the file that VPOOL_CONFIG names; they are
+ * constant from then on. Thread-safe, callable from a constructor on, allocates nothing. Sets the log's level, and logs
+ * nothing. */
 const struct vp_options *vp_options_read(void);
 extern const struct vp_options *_Atomic vp_options_now; /* NULL: not read yet */
-/* Always inline: a copy that cold functions alone call would be cold, and so would be whoever calls that. */
+/* Always inline: a copy that only cold functions called would become cold, and so would their callers. */
 static inline __attribute__((always_inline)) const struct vp_options *vp_options(void) {
     const struct vp_options *options = atomic_load_explicit(&vp_options_now, memory_order_acquire);
     return __builtin_expect(options != NULL, true) ? options : vp_options_read();
 }
 
-/* Logs wrong values, unknown VPOOL_ variables and, at VPOOL_LOG=info, the values in force; does so once. For the
- * moment when the process turns out to use CUDA: the library is loaded into each shell and helper that the
- * program starts, too, and they should not all say the same. */
+/* Logs wrong values, unknown VPOOL_ variables and, with VPOOL_LOG=info, the values in force; only once. To be called
+ * when the process turns out to use CUDA: the library is also loaded into each shell and helper that the program
+ * starts, and these should not all repeat it. */
 void vp_options_announce(void);
 
-/* The value of a variable, or NULL where it is not set. */
+/* Returns the value of a variable; NULL: not set. */
 typedef const char *vp_options_lookup_fn(void *context, const char *name);
-/* Takes one line of text, valid during the call only. */
+/* Takes one line of text, which is valid only during the call. */
 typedef void vp_options_line_fn(void *context, const char *line);
 
-/* Reports each wrong line of a configuration file, for whichever program it is; 0, or why it cannot be read, as
- * vp_config_load() tells. Not thread-safe. */
+/* Reports each wrong line of a configuration file, for any program. 0, or the error of vp_config_load(). Not
+ * thread-safe. */
 int vp_options_check_file(const char *path, vp_options_line_fn *report, void *report_context);
 
-/* Fills in every option: the value that lookup gives where it is a good one, else the default. An empty value
- * counts as unset. Each wrong value goes to report (which may be NULL) as one message. */
+/* Sets every option: to the value that `lookup` returns if that is valid, else to the default. An empty value counts as
+ * unset. Each wrong value is reported as one message (`report` may be NULL). */
 void vp_options_parse(struct vp_options *options, vp_options_lookup_fn *lookup, void *lookup_context,
                       vp_options_line_fn *report, void *report_context);
 
-/* Reports each variable of environment ("NAME=value" strings, NULL at the end) that begins with VPOOL_ and is
- * no option, with the option that was probably meant. */
+/* Reports each variable of `environment` ("NAME=value" strings, NULL at the end) that begins with VPOOL_ and is not an
+ * option, with the option that was probably meant. */
 void vp_options_find_unknown(char *const *environment, vp_options_line_fn *report, void *report_context);
 
-/* How many letters must be inserted, removed or changed to make one name of the other; `b` has at most 64. */
+/* The number of letters to insert, remove or change to turn one name into the other; `b` has at most 64 letters. */
 size_t vp_options_distance(const char *a, size_t length, const char *b);
 
-/* Reads digits and, for sizes, a fraction (of a byte: none) and a suffix, as SIZE options have it; *text is left behind
- * them. */
+/* Parses a number: digits and, for sizes, a fraction and a suffix, as SIZE options have them (no fractions of a byte).
+ * Moves `*text` behind it. False: there is none. */
 bool vp_options_number(const char **text, bool with_suffix, uint64_t *value);
 
-/* The values in force, line by line. */
+/* Prints the values in force, line by line. */
 void vp_options_print_values(const struct vp_options *options, vp_options_line_fn *print, void *context);

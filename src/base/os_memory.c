@@ -35,6 +35,6 @@ void *vp_os_take(size_t bytes) {
     if (before)
         vp_os_give(mem, before);
     vp_os_give(mem + before + bytes, VP_HUGE - before);
-    madvise(mem + before, bytes, MADV_HUGEPAGE); /* advice: where it is not taken, nothing is lost */
+    madvise(mem + before, bytes, MADV_HUGEPAGE); /* only advice: nothing is lost if it is refused */
     return mem + before;
 }

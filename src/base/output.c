@@ -1,4 +1,4 @@
-/* Writing to where the user or the environment says: see output.h. */
+/* Writing to what the user or the environment names: see output.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/output.h"
 
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a reader of a pipe may sleep: it is at the other end of a program that waits. */
+/* How long the reader of a pipe may sleep: the program waits for it meanwhile. */
 enum { READER_MS = 2000 };
 
 bool vp_output_name(char *out, size_t room, const char *pattern, const char *letters, unsigned number, int device) {
@@ -48,7 +48,7 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
 
 /* ---- opening ---- */
 
-/* Opened anew it would begin at its file's start, and a socket not open at all. */
+/* The own descriptor is used: opened anew by its path, a file would begin at its start, and a socket would fail. */
 int vp_output_own(const char *path) {
     static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
     if (!strcmp(path, "/dev/stdout"))
@@ -66,9 +66,9 @@ int vp_output_own(const char *path) {
     return -1;
 }
 
-/* In a folder where everybody may make files and remove only their own, an earlier file or pipe of another user's is a
- * trap: what the kernel refuses with fs.protected_regular and _fifos, here whatever these are set to. Links there it
- * refuses us in any case. */
+/* In a folder where everybody may create files and remove only their own, another user's file or pipe is a trap. The
+ * kernel refuses it with fs.protected_regular and _fifos; this does so whatever their setting. Links there are refused
+ * in any case. */
 static bool trap(const char *path, const struct stat *file) {
     struct stat about;
     const char *slash = strrchr(path, '/');
@@ -76,7 +76,7 @@ static bool trap(const char *path, const struct stat *file) {
     char *folder;
     if (file->st_uid == geteuid() || n >= PATH_MAX)
         return false;
-    if (!(folder = vp_os_take(PATH_MAX))) /* the stack may be some KiB in all */
+    if (!(folder = vp_os_take(PATH_MAX))) /* the stack may have only some KiB */
         return true;
     memcpy(folder, slash ? path : ".", n);
     const bool open = !stat(folder, &about) && about.st_mode & S_ISVTX && about.st_mode & S_IWOTH &&
@@ -96,7 +96,7 @@ static int check(int fd, const char *path) {
     return trap(path, &about) ? -EPERM : 0;
 }
 
-/* A link is followed without making or emptying anything: only what it leads to tells whether that was right. */
+/* Follows a link without creating or truncating anything: only its target shows whether that would be right. */
 static int follow(const char *path, int flags) {
     struct stat about;
     int fd = open(path, flags & ~(O_CREAT | O_TRUNC | O_NOFOLLOW));
@@ -115,7 +115,7 @@ int vp_output_open(const char *path, int flags) {
     if ((flags & O_ACCMODE) == O_RDONLY)
         flags |= O_WRONLY;
     const int with = flags | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-    /* Emptied once it is known to be ours: not by open(2). */
+    /* Truncated only once it is known to be ours, not by open(2). */
     fd = open(path, with & ~O_TRUNC, 0644);
     if (fd < 0)
         return errno == ELOOP ? vp_descriptor_above_standard(follow(path, with)) : -errno;
@@ -162,7 +162,7 @@ bool vp_output_fits(uint64_t bytes) {
     return !getrlimit(RLIMIT_FSIZE, &most) && bytes <= most.rlim_cur;
 }
 
-/* By pieces that take less than from tick to tick: before Linux 6.11 a signal undoes what a tmpfs has reserved. */
+/* In pieces that take less than a tick each: before Linux 6.11 a signal undoes what a tmpfs has reserved. */
 int vp_output_reserve(int fd, uint64_t from, uint64_t to) {
     enum { PIECE = 4 << 20 };
     int err = vp_output_fits(to) ? 0 : EFBIG;
@@ -192,7 +192,7 @@ static int write_all(int fd, const char *bytes, size_t count, int patience_ms) {
     return 0;
 }
 
-/* The signals that a write raises are held off, and taken back; and the thread is not cancelled here: it may have
+/* Blocks the signals that a write may raise, and takes them back. The thread is not cancelled here, as it may hold
  * locks. */
 int vp_output_write(int fd, const char *bytes, size_t count, bool waits) {
     sigset_t ours, before, pending;
@@ -202,7 +202,7 @@ int vp_output_write(int fd, const char *bytes, size_t count, bool waits) {
     sigaddset(&ours, SIGPIPE);
     sigaddset(&ours, SIGXFSZ);
     pthread_sigmask(SIG_BLOCK, &ours, &before);
-    /* One that was there before is the program's. */
+    /* A signal that was pending before belongs to the program. */
     sigpending(&pending);
     if (sigismember(&pending, SIGPIPE))
         sigdelset(&ours, SIGPIPE);
@@ -219,7 +219,7 @@ int vp_output_write(int fd, const char *bytes, size_t count, bool waits) {
 
 /* ---- stderr ---- */
 
-static struct vp_descriptor at_start; /* of what was there then; none: it was closed */
+static struct vp_descriptor at_start; /* what was there then; none: it was closed */
 static bool know_start;
 
 void vp_output_know_stderr(void) {

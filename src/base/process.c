@@ -1,4 +1,4 @@
-/* Which process is it, and which thread? Identities that survive reused process ids, exec and fork. */
+/* Identities of processes and threads that survive reused process ids, exec and fork. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/process.h"
 
@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Fields of /proc/PID/stat, counted as proc(5) does. The state is the first behind the program's name, which
- * may hold anything. */
+/* Fields of /proc/PID/stat, as counted in proc(5). The state is the first one behind the program's name, which may
+ * contain anything. */
 enum { STATE = 3, START = 22, STACK = 28 };
 
 size_t vp_process_read_file(const char *path, char *text, size_t room) {
@@ -28,8 +28,8 @@ size_t vp_process_read_file(const char *path, char *text, size_t room) {
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Of a process, or of a thread of this one: the end of its name, and all fields behind it; NULL: nothing is told of
- * such a one. */
+/* Reads a process's fields, or those of a thread of this one. Returns the end of its name, with all fields behind it;
+ * NULL: it does not exist. */
 static const char *read_fields(int pid, uint64_t thread, char text[1024]) {
     char name[48] = "/proc/self/stat";
     if (pid)
@@ -40,7 +40,7 @@ static const char *read_fields(int pid, uint64_t thread, char text[1024]) {
     return strrchr(text, ')');
 }
 
-/* The letter of its state; 0: nothing is told. */
+/* The letter of its state; 0: unknown. */
 static char state_of(int pid, uint64_t thread) {
     char text[1024];
     const char *at = read_fields(pid, thread, text);
@@ -94,7 +94,7 @@ uint64_t vp_process_namespace(void) {
 }
 
 static void read_rank(char *rank, size_t room) {
-    /* The rank, and how many there are. */
+    /* The rank, and the number of processes. */
     static const char *const names[][2] = {
         {"RANK", "WORLD_SIZE"},
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
@@ -144,8 +144,8 @@ void vp_thread_fork_child(void) {
     vp_thread_own = 0;
 }
 
-/* The clock of a thread by its number, of which pthread_getcpuclockid() makes a secret: it takes a pthread_t, and that
- * of a thread that has ended is none. */
+/* The CPU clock of a thread by its id, as the kernel encodes it. pthread_getcpuclockid() takes a pthread_t, which
+ * is invalid once a thread has ended. */
 enum { CLOCK_OF_THREAD = 4, CLOCK_OF_SCHEDULER = 2 };
 
 uint64_t vp_thread_cpu_ns(uint64_t id) {

@@ -1,4 +1,4 @@
-/* Objects of one size, from memory of our own. */
+/* Objects of one size from memory of our own: see slab.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/slab.h"
 
@@ -7,15 +7,15 @@
 #include <errno.h>
 #include <string.h>
 
-/* One request to the system: small enough not to matter; where there are many objects by then, a huge page. */
+/* Memory taken at a time: small enough not to matter; with many objects, a huge page. */
 enum { SPAN = 256 * 1024, SMALL_SPANS = 4 };
 
 struct span {
     struct span *next;
-    struct span *next_fresh; /* of vp_slab.fresh */
+    struct span *next_fresh; /* in vp_slab.fresh */
     size_t bytes;
-    size_t carved; /* objects of it that were ever handed out: what lies behind them was never touched */
-    char pad[32];  /* objects begin on a cache line of their own */
+    size_t carved; /* objects of it ever handed out; memory behind them was never touched */
+    char pad[32];  /* objects begin at a new cache line */
 };
 
 void vp_slab_init(struct vp_slab *s, size_t object_size) {
@@ -59,7 +59,7 @@ int vp_slab_grow(struct vp_slab *s, size_t n) {
     return 0;
 }
 
-/* In address order, so that objects made one after another lie side by side. */
+/* Hands out objects in address order, so that those made one after another lie side by side. */
 static __attribute__((noinline)) void *carve(struct vp_slab *s) {
     if (!s->fresh && grow(s) < 0)
         return NULL;

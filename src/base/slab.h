@@ -1,7 +1,7 @@
-/* Objects of one size, carved from anonymous memory of our own: the host program's malloc is never entered.
+/* Objects of one size from anonymous memory of our own: the program's malloc is never called.
  *
- * Memory once taken from the system is kept, and stays readable after an object was freed (type-stable): a reader that
- * holds a stale pointer sees an old object of the same type, never an unmapped page. The owner locks. */
+ * Memory taken from the system is kept, and stays readable after an object is freed (type-stable): a reader with a
+ * stale pointer sees an old object of the same type, never an unmapped page. Not thread-safe; the owner locks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -11,17 +11,17 @@
 struct span;
 
 struct vp_slab {
-    size_t size;        /* bytes an object, a multiple of 8 */
-    bool many;          /* set by the owner: very many, looked at in any order, are to lie in huge pages */
-    size_t spare;       /* objects that are free */
-    size_t total;       /* objects that there is room for */
-    size_t bytes;       /* of the system's that were ever touched */
-    void *free;         /* those that were handed out before, linked through their first word */
-    struct span *fresh; /* spans of which some never were: a reservation by itself touches no memory */
+    size_t size;        /* bytes of an object, a multiple of 8 */
+    bool many;          /* set by the owner: there are very many, accessed at random; use huge pages */
+    size_t spare;       /* free objects */
+    size_t total;       /* free and used objects */
+    size_t bytes;       /* bytes of memory that were ever touched */
+    void *free;         /* objects that were freed, linked by their first word */
+    struct span *fresh; /* spans with objects never handed out: a reservation alone touches no memory */
     struct span *spans; /* taken from the system; freed by finish */
 };
 
-/* What vp_slab_init() makes, for a static one. */
+/* Initialises a static one, like vp_slab_init(). */
 #define VP_SLAB(type) {.size = (sizeof(type) + 7) & ~(size_t)7}
 void vp_slab_init(struct vp_slab *s, size_t object_size);
 void vp_slab_finish(struct vp_slab *s);
@@ -32,8 +32,8 @@ static inline int vp_slab_reserve(struct vp_slab *s, size_t n) {
     return __builtin_expect(s->spare >= n, true) ? 0 : vp_slab_grow(s, n);
 }
 
-/* A zeroed object, or NULL if the system has no memory left; never NULL within a reservation. */
+/* Returns a zeroed object; NULL: out of memory, but never within a reservation. */
 void *vp_slab_alloc(struct vp_slab *s);
-/* The same as its last owner left it (at first: zeroed), but for the first word. */
+/* The same, not zeroed: as its last owner left it (at first zeroed), except for the first word. */
 void *vp_slab_alloc_raw(struct vp_slab *s);
 void vp_slab_free(struct vp_slab *s, void *object);

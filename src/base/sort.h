@@ -1,6 +1,7 @@
-/* Heaps and sorting in place: libc's qsort may call malloc, and the program's malloc may be what called us.
+/* Heaps and sorting in place, since libc's qsort may call malloc, and the program's malloc may have called us.
  *
- * `over(a, b, ctx)` says whether `a` belongs above `b` in the heap; items are at most 64 bytes. No locks, no memory. */
+ * `over(a, b, ctx)`: does `a` belong above `b` in the heap? Items have at most 64 bytes. Uses no locks and no
+ * memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -30,7 +31,7 @@ static inline __attribute__((always_inline)) void vp_heap_sink(void *items, size
     }
 }
 
-/* What belongs above all others comes last. */
+/* Sorts: items that belong above others come behind them. */
 static inline __attribute__((always_inline)) void vp_sort(void *items, size_t size, size_t n, vp_over over,
                                                           const void *ctx) {
     for (size_t i = n / 2; i-- > 0;)

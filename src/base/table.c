@@ -1,4 +1,4 @@
-/* A hash table of objects that begin with their key. */
+/* A hash table of objects that begin with their key: see table.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/table.h"
 
@@ -11,8 +11,8 @@
 
 enum { FIRST_SLOTS = 1024 };
 
-/* An insertion moves nothing farther than one beyond the farthest, and a slot has 8 bits for that: past FAR a table
- * grows that holds so much. At 3/4 full hardly anything lies more than ten from its home. */
+/* An insertion moves no object more than one beyond the farthest, and a slot has 8 bits for that distance: past FAR the
+ * table grows, if 1/FAR_SHARE full. At 3/4 full hardly any object is more than ten from its home. */
 enum { FAR = 128, FARTHEST = 255, FAR_SHARE = 8 };
 
 enum { DISTANCE = 48, TAG = 56 };
@@ -42,7 +42,7 @@ static uint64_t key_of(const void *object) {
     return key;
 }
 
-/* A slot at `distance` (plus 1) from the home of what hashes so, without its object. */
+/* A slot at `distance` (plus 1) from the home of the hash, without the object's address. */
 static uint64_t slot_for(uint64_t hash, uint64_t distance) {
     return hash >> TAG << TAG | distance << DISTANCE;
 }
@@ -66,7 +66,7 @@ void vp_table_add(struct vp_table *t, void *object) {
     uint64_t hash = hash_of(key_of(object)), slot = slot_for(hash, 1) | (uintptr_t)object;
     size_t i = home(t, hash);
     t->used++;
-    /* Who lies nearer to its home makes room for who lies farther. */
+    /* An object nearer to its home makes room for one that is farther away. */
     for (;; i = (i + 1) & t->mask, slot += ONE_FARTHER) {
         uint64_t there = t->slots[i];
         if (distance_in(there) >= distance_in(slot))
@@ -96,7 +96,7 @@ static __attribute__((noinline)) int grow(struct vp_table *t) {
 }
 
 int vp_table_reserve(struct vp_table *t) {
-    /* Without slots the mask is 0, and one slot would be full. */
+    /* Before the first insertion the mask is 0; one slot would count as full. */
     const size_t slots = t->mask + 1;
     const bool full = (t->used + 1) * 4 > slots * 3, crowded = t->farthest >= FAR && t->used >= slots / FAR_SHARE;
     if (__builtin_expect(full || crowded, false))
@@ -136,13 +136,13 @@ void *vp_table_seek(struct vp_table *t, uint64_t key) {
 }
 
 void *vp_table_take(struct vp_table *t, uint64_t key) {
-    /* What lies in the slot found last may be another by now. */
+    /* The slot found last may hold another object by now. */
     void *object = t->slots ? object_in(t->slots[t->found]) : NULL;
     size_t i = object && key_of(object) == key ? t->found : find(t, key);
     if (i == SIZE_MAX)
         return NULL;
     object = object_in(t->slots[i]);
-    /* Those behind that are not at home move up. */
+    /* Objects behind it that are not at their homes move up. */
     for (size_t next = (i + 1) & t->mask; distance_in(t->slots[next]) > 1; i = next, next = (i + 1) & t->mask)
         t->slots[i] = t->slots[next] - ONE_FARTHER;
     t->slots[i] = 0;
