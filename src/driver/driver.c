@@ -1,4 +1,4 @@
-/* The driver's calls that we make ourselves, found once. */
+/* Looks up the driver functions that we call ourselves, once. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "driver/driver.h"
 
@@ -13,7 +13,7 @@ int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void
     enum { REQUIRED = VP_DRIVER_REQUIRED(ONE) 0, ALL = REQUIRED + VP_DRIVER_OPTIONAL(ONE) 0 };
 #undef NAME
 #undef ONE
-    /* The fields are pointers to functions, in the order of the names. */
+    /* The fields are function pointers, in the order of the names. */
     void *found[ALL];
     _Static_assert(sizeof found == sizeof *drv, "each field of the table has a name");
     const char *name = names;

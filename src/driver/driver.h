@@ -1,7 +1,7 @@
-/* The driver table: every cu* function that vpool itself calls, in one place.
+/* The driver table: all cu* functions that vpool itself calls.
  *
- * The pool runs on this table alone. The preload library fills it from the process's real libcuda, the tool and the
- * unit tests from the simulated one; a test may exchange single entries to inject faults. */
+ * The pool calls the driver only through this table. The preload library fills it from the process's real libcuda, the
+ * tool and the unit tests from the simulated one. A test may replace single entries to inject faults. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(name, arguments): exported symbols that return a CUresult. Those of the first list every driver from 12.0 on has;
- * without one there is no pool. */
+/* X(name, arguments): exported functions that return a CUresult. Every driver from 12.0 on has the required ones; if
+ * one is missing there is no pool. */
 #define VP_DRIVER_REQUIRED(X)                                                                                          \
     X(cuDeviceGetCount, (int *))                                                                                                                  \
     X(cuDeviceGet, (CUdevice *, int))                                                                                                                  \
@@ -76,7 +76,7 @@ struct vp_driver {
 #undef VP_DRIVER_FIELD
 };
 
-/* Fills `drv` by asking `lookup(name, ctx)` for each function. Returns 0, or -ENOSYS if a required one is missing; its
- * name is then in `*missing` (a string constant). `drv` is untouched on failure. */
+/* Fills `drv` by calling `lookup(name, ctx)` for each function. 0, or -ENOSYS if a required one is missing; `*missing`
+ * is then its name (a string constant). `drv` is untouched on failure. */
 int vp_driver_fill(struct vp_driver *drv, void *(*lookup)(const char *name, void *ctx), void *ctx,
                    const char **missing);

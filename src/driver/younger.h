@@ -1,5 +1,5 @@
-/* What the driver has had since the oldest CUDA headers that this compiles with: types of which only the size matters
- * here, and functions. */
+/* Functions and types that the driver has got since the oldest CUDA headers with which this compiles. Of the types only
+ * the size matters here. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
