@@ -227,7 +227,7 @@ static void piece_absorb(struct vp_memory *mem, struct vp_piece *p) {
     piece_free(mem, q);
 }
 
-bool vp_piece_synchronized(const struct vp_memory *mem, const struct vp_piece *p) {
+__attribute__((noinline)) bool vp_piece_synchronized(const struct vp_memory *mem, const struct vp_piece *p) {
     if (p->age <= mem->synchronized)
         return true;
     const struct vp_timeline *timeline = vp_table_get(&mem->timelines->by_id, p->stream);
@@ -238,7 +238,8 @@ bool vp_piece_synchronized(const struct vp_memory *mem, const struct vp_piece *p
 /* Unites neighbouring pieces that differ in nothing that matters. */
 static void pieces_tidy(struct vp_memory *mem, struct vp_region *r) {
     for (struct vp_piece *p = r->pieces; p; p = p->next)
-        if (vp_fence_settle(mem->timelines, &p->fence) && mem->by_stream && vp_piece_synchronized(mem, p))
+        if (vp_fence_settle(mem->timelines, &p->fence) && __builtin_expect(mem->by_stream, false) &&
+            vp_piece_synchronized(mem, p))
             p->stream = 0;
     for (struct vp_piece *p = r->pieces; p->next;) {
         bool apart = mem->by_stream && p->stream != p->next->stream;

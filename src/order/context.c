@@ -166,8 +166,10 @@ void vp_context_failed(struct vp_context *ctx, CUresult res) {
     if (vp_context_died(ctx, res))
         return;
     ctx->error = res;
-    if (!ctx->sick && vp_context_error_stays(res))
+    if (!ctx->sick && vp_context_error_stays(res)) {
         ctx->sick = res;
+        ctx->registry->sick = true;
+    }
 }
 
 struct vp_context *vp_context_lost(struct vp_timelines *ls) {

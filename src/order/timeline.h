@@ -82,6 +82,7 @@ struct vp_timelines {
     size_t lingering;           /* timelines that are gone but not freed */
     size_t tidy_at;             /* how many of them make vp_timelines_linger() true */
     bool lost;                  /* some context is lost (vp_context.lost) */
+    bool sick;                  /* some context was, since the process began (vp_context.sick) */
     struct vp_slab timeline_slab, event_slab, context_slab, point_slab;
     atomic_int captures; /* captures that run now; while 0, nobody asks streams whether they capture */
     _Atomic uint64_t captures_begun;

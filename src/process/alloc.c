@@ -260,7 +260,7 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         if (spilled)
             vp_spill_freed(pool);
     }
-    struct vp_context *ctx = vp_context_current(&vp_state.timelines);
+    const struct vp_context *ctx = vp_state.timelines.sick ? vp_context_current(&vp_state.timelines) : NULL;
     res = !err && ctx && ctx->sick ? ctx->sick : vp_result(err, NULL, NULL);
     vp_leave();
     return res;
