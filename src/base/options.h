@@ -11,96 +11,96 @@
 #include <stdint.h>
 
 /* clang-format off */
-/* One line per option: kind, field, variable, default, what is allowed, sentence. What is allowed and the default are
- * text, as the user reads and writes it; the parser reads them too.
+/* An entry per option: kind, field, variable, default, what is allowed, sentence. The user and the parser read these.
  *
  *   BOOL     0 or 1 (also no, yes, off, on, false, true)
  *   INT      a whole number from 0 up; allowed as LOW..HIGH
  *   SIZE     bytes, with K, M, G or T behind (powers of 1024; Ki, KiB and KB are the same), as 1.5G, too; allowed as LOW..HIGH
- *   SHARE    a SIZE, or up to 100 for that many percent; allowed as 0, LOW..HIGH, 1%..100%
- *   ENUM     one of the words allowed; the field holds its place in the list. Where 0 and 1 are among them, no, yes, off,
- *            on, false and true mean the same
- *   STRING   anything; of one without a default, 0, no, off and false are nothing, and yes, on and true are 1,
- *            where that comes first among what is allowed, else wrong
- *   FOREIGN  not read here: the variable is somebody else's, known so that no one warns */
+ *   SHARE    a SIZE, or a percentage up to 100; allowed as 0, LOW..HIGH, 1%..100%
+ *   ENUM     one of the words allowed; the field holds its index in the list. If 0 and 1 are among them, no, off and false
+ *            mean 0, and yes, on and true mean 1
+ *   STRING   any text. If the option has no default, 0, no, off and false mean the empty string; yes, on and true mean 1
+ *            if 1 is the first allowed word, and are wrong otherwise
+ *   FOREIGN  not read here: another component reads the variable. It is listed so that it is not reported as unknown */
 #define VP_OPTIONS(X) \
     X(STRING, config, "VPOOL_CONFIG", "/etc/vpool.conf", "FILE", \
-      "A file with options by program name, where the environment says nothing (vpool help config).") \
+      "A file with options for all programs or by program name; the environment comes before it (vpool help config).") \
     X(ENUM, policy, "VPOOL_POLICY", "vpool", "vpool, vpmm, bfc, es, gmlake, stalloc, native", \
-      "Who decides which bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its " \
-      "expandable segments (es), GMLake, STAlloc (by VPOOL_PLAN); or CUDA (counted only).") \
+      "Which policy decides what bytes an allocation gets: vpool; the published VPMM, PyTorch's cache (bfc) or its expandable " \
+      "segments (es), GMLake, STAlloc (with a plan in VPOOL_PLAN); or native, CUDA itself, where calls are only counted.") \
     X(STRING, plan, "VPOOL_PLAN", "", "FILE, auto", \
-      "Begin with what the last run has learnt, and write at exit what this one has: in FILE; auto: in a file for program, " \
-      "arguments, rank and device, in ~/.cache/vpool/plans. Under the stalloc policy, a file with places that vpool plan wrote.") \
+      "Begin with what the previous run has learnt, and write at exit what this run has: to FILE; or, with auto, to a file in " \
+      "~/.cache/vpool/plans for the program, its arguments, rank and device. Under the stalloc policy, a file that vpool plan wrote.") \
     X(STRING, stats, "VPOOL_STATS", "", "1, FILE", \
-      "Statistics at exit: 1 is a summary on stderr, else a file for a JSON object (%p is the process id, %r the rank, %h the host).") \
+      "Statistics at exit: 1 prints a summary on stderr, a FILE gets a JSON object (%p is the process id, %r the rank, %h the host).") \
     X(STRING, trace, "VPOOL_TRACE", "", "FILE, FILE.gz", \
-      "Records each allocation and free served, for vpool replay (%p in the name is the process id, %r the rank, %h the host).") \
+      "Record every allocation and free that is served, for vpool replay (%p in the name is the process id, %r the rank, %h the host).") \
     X(STRING, stacks, "VPOOL_STACKS", "", "SIZE, SIZE,native", \
-      "Records who asked: the stack of each block of SIZE or more, and of smaller ones one for each SIZE bytes; with " \
-      "native, the native frames below Python's too.") \
+      "Record the call stack of each block of SIZE or more, and of about one smaller block for every SIZE bytes; " \
+      "with native, also the native frames below Python's.") \
     X(STRING, dump, "VPOOL_DUMP", "", "exit, oom, signal, every:SECONDS", \
-      "When a dump of the pool is written: a list of these words.") \
+      "When to write a dump of the pool: a list of these words.") \
     X(STRING, dump_file, "VPOOL_DUMP_FILE", "vpool-%p-%n.txt", "FILE, FILE.json", \
-      "Where to: %p is the process id, %r the rank, %h the host, %n the dump's number, %d the device (a file for each); .json: as JSON.") \
+      "The file for dumps: %p is the process id, %r the rank, %h the host, %n the dump's number, %d the device (one file each); .json makes it JSON.") \
     X(ENUM, dump_signal, "VPOOL_DUMP_SIGNAL", "SIGUSR2", "SIGUSR2, SIGUSR1, SIGHUP, SIGQUIT", \
-      "The signal that asks for a dump, if the program has no handler for it.") \
+      "The signal that asks for a dump, unless the program has a handler for it.") \
     X(BOOL, page, "VPOOL_PAGE", "1", "0, 1", \
       "Publish the figures that vpool top reads, in a page of 4 KiB in /dev/shm, until the program exits.") \
     X(BOOL, lend, "VPOOL_LEND", "1", "0, 1", \
-      "Give idle memory back when another process of the same user lacks it on the same device; 0 refuses.") \
+      "Give idle memory back to the device when another process of the same user runs out of memory there; 0 refuses.") \
     X(ENUM, adopt, "VPOOL_ADOPT", "auto", "auto, bare, async, 0, 1", \
-      "Set the variables by which JAX and TensorFlow hand their allocations over to CUDA, and what PyTorch does: it keeps " \
-      "its cache, in addresses that have memory where they are in use (bare), or hands over, too (async); 1 is auto.") \
+      "Set the variables that make JAX and TensorFlow leave allocation to CUDA, and choose what PyTorch does: keep its cache, on " \
+      "addresses that have memory only where they are in use (bare), or leave allocation to CUDA too (async). 1 means auto; 0 sets nothing.") \
     X(BOOL, sync_free, "VPOOL_SYNC_FREE", "0", "0, 1", \
-      "Let cudaFree wait for the device, as plain CUDA does; CUDA_LAUNCH_BLOCKING=1 implies it.") \
+      "Make cudaFree wait for the device, as it does without the library; CUDA_LAUNCH_BLOCKING=1 implies it.") \
     X(ENUM, wait, "VPOOL_WAIT", "auto", "auto, early, late, never", \
-      "What waits for memory that another stream freed: the host, for a bounded time; the stream before growing, or when growing fails; or nobody.") \
+      "What waits for memory that another stream freed: the calling thread, for a bounded time (auto); the stream, " \
+      "before the pool grows (early) or when it cannot grow (late); nothing (never).") \
     X(ENUM, log, "VPOOL_LOG", "warn", "quiet, warn, info, debug", \
-      "Which messages go to stderr.") \
+      "Which messages go to stderr: those of this level and more urgent ones.") \
     X(ENUM, ipc, "VPOOL_IPC", "auto", "auto, alone, share, native", \
-      "What of cudaMalloc's memory lies alone in its handles, as other processes open whole ones (vpool help ipc): what " \
-      "they probably will (auto), all, nothing (share); or cudaMalloc is left to CUDA (native).") \
+      "Which allocations of cudaMalloc share no physical handle with others, because other processes map whole handles (vpool " \
+      "help ipc): those that are likely to be shared (auto), all (alone), none (share). native leaves cudaMalloc to CUDA.") \
     X(ENUM, rdma, "VPOOL_RDMA", "auto", "auto, 0, 1", \
-      "Make memory that network cards, storage and other devices may reach by themselves, whose maps take longer: where the " \
-      "machine may have such devices (auto), never or always.") \
+      "Make memory that network cards, storage and other devices can access directly, which takes longer to map: where the " \
+      "machine may have such devices (auto), never (0) or always (1).") \
     X(SIZE, handle, "VPOOL_HANDLE", "256M", "64K..1G", \
-      "Largest physical handle, for the largest requests: larger ones make remapping cheaper, smaller waste less. " \
-      "From 256M on larger ones are made where a request would take more than 200.") \
+      "Largest physical handle, for the largest requests: larger handles make remapping cheaper, smaller ones waste less. " \
+      "From 256M on, the pool makes larger ones for a request that would take more than 200.") \
     X(INT, slack, "VPOOL_SLACK", "5", "0..50", \
-      "Percent of the most that was alive which may be held above it for fewer driver calls, while the program's sizes " \
-      "do not repeat; over bare segments up to ten times that, where they cost much; 0: none.") \
+      "Memory that may be held to save driver calls while the program's sizes do not repeat, as a percentage of the peak " \
+      "of live memory, above that peak; over bare segments up to ten times that, where the calls cost much; 0: none.") \
     X(SIZE, va, "VPOOL_VA", "0", "0..64T", \
-      "First reservation of addresses on each device; 0 is automatic: 4T, or where ulimit -v says how many there may be, " \
-      "a 32nd of them; halved while the driver refuses.") \
+      "Size of the first address reservation on each device; 0 chooses it: 4T or, under ulimit -v, a 32nd of that limit; " \
+      "halved until the driver grants it.") \
     X(SHARE, limit, "VPOOL_LIMIT", "0", "0, 1M..64T, 1%..100%", \
-      "Most memory that the pool of a device may hold, also in percent of the device's; 0: all there is.") \
+      "Most memory that the pool of a device may hold, in bytes or as a percentage of the device's memory; 0: no limit.") \
     X(SHARE, spill, "VPOOL_SPILL", "0", "0, 1M..64T, 1%..100%", \
-      "Most memory of the host that large allocations may have where the device has no more, also in percent of the device's; 0: none.") \
+      "Most host memory that large allocations may use when the device has no more, in bytes or as a percentage of the device's memory; 0: none.") \
     X(SIZE, spill_test, "VPOOL_SPILL_TEST", "0", "0..64T", \
-      "For tests: allocations from this size on lie in the host's memory at once, within VPOOL_SPILL; 0: none.") \
+      "For tests: allocations of this size and more go to host memory at once, within VPOOL_SPILL; 0: none.") \
     X(INT, idle_trim, "VPOOL_IDLE_TRIM", "0", "0..86400", \
-      "Seconds after which memory that was not needed meanwhile goes back to the device; 0: never by time.") \
+      "Seconds after which memory that was not needed in the meantime goes back to the device; 0: never because of its age.") \
     X(BOOL, check, "VPOOL_CHECK", "0", "0, 1", \
-      "Verify the pool's invariants after each operation: very slow, for finding faults.") \
+      "Verify the pool's invariants after each operation; very slow, for finding faults of the library.") \
     X(BOOL, zero, "VPOOL_ZERO", "0", "0, 1", \
-      "Fill memory with zeros when it is handed out, for programs that lean on that.") \
+      "Fill memory with zeros before it is handed out, for programs that rely on that.") \
     X(BOOL, poison, "VPOOL_POISON", "0", "0, 1", \
-      "Fill memory with a pattern when it is freed, and report what was written to afterwards; slow, for finding faults of the program.") \
+      "Fill memory with a pattern when it is freed, and report blocks that are written to afterwards; slow, for finding faults of the program.") \
     X(INT, vpmm_pages, "VPOOL_VPMM_PAGES", "0", "0..1048576", \
-      "Pages that the vpmm policy maps in advance.") \
+      "Number of pages that the vpmm policy maps in advance.") \
     X(SIZE, bfc_max_split, "VPOOL_BFC_MAX_SPLIT", "0", "0..64T", \
-      "Blocks from this size on are not split by the bfc policy (PyTorch's max_split_size); 0: all are.") \
+      "The bfc policy does not split blocks of this size and more (PyTorch's max_split_size); 0: it splits all.") \
     X(SIZE, gmlake_fragment, "VPOOL_GMLAKE_FRAGMENT", "512M", "0..64T", \
-      "Smaller requests are not stitched by the gmlake policy (GMLake's fragLimit).") \
+      "The gmlake policy does not stitch memory for requests below this size (GMLake's fragLimit).") \
     X(SIZE, gmlake_stitched, "VPOOL_GMLAKE_STITCHED", "1000G", "0..64T", \
-      "Bytes of addresses that stitched blocks of the gmlake policy may take (its autoGC); 0: any number.") \
+      "Most bytes of addresses that stitched blocks of the gmlake policy may take (GMLake's autoGC); 0: no limit.") \
     X(FOREIGN, adopted, "VPOOL_ADOPTED", "", "", \
-      "Set by the library: what VPOOL_ADOPT has set, so that a child can take it back.") \
+      "Set by the library: the variables that VPOOL_ADOPT has set, so that a child process can unset them.") \
     X(FOREIGN, first, "VPOOL_FIRST", "", "", \
-      "Set by the library: the first process of a run, which says so if it makes no use of CUDA.") \
+      "Set by the library: marks the first process of a run, which reports if it makes no use of CUDA.") \
     X(FOREIGN, sim, "VPOOL_SIM", "", "", \
-      "Settings of the simulated driver.") \
+      "Settings of the simulated driver (vpool help simulator).") \
     X(FOREIGN, cuda_headers, "VPOOL_CUDA_HEADERS", "", "auto, pypi, installed", \
       "Where the build takes CUDA's headers from.")
 /* clang-format on */

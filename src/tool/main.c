@@ -55,18 +55,18 @@ static int version(int argc, char **argv) {
 }
 
 const struct vp_tool_command vp_tool_commands[] = {
-    {"doctor", vp_tool_doctor, "say what is right and what is wrong, of this machine or of a program"},
+    {"doctor", vp_tool_doctor, "check that this machine, or a program, can use the library"},
     {"export", vp_tool_export, "write a trace or a dump for Perfetto, memory_viz, pprof and others"},
-    {"exporter", vp_tool_exporter, "give Prometheus the figures of all processes"},
-    {"help", vp_tool_help, "explain a topic: waits, frameworks, policies and more"},
+    {"exporter", vp_tool_exporter, "export the figures of all processes to Prometheus"},
+    {"help", vp_tool_help, "explain a topic, such as waits, frameworks or policies"},
     {"options", options, "list the environment variables that libvpool.so reads"},
-    {"pause", vp_tool_pause, "put a process to sleep: its device memory goes to the host"},
-    {"plan", vp_tool_plan, "find places for a recorded program's blocks, in as few addresses as it can"},
-    {"replay", vp_tool_replay, "drive the pool with a recorded allocation trace"},
-    {"report", vp_tool_report, "make a page that shows traces and dumps"},
+    {"pause", vp_tool_pause, "put a process to sleep and move its device memory to the host"},
+    {"plan", vp_tool_plan, "place a recorded program's blocks in as few addresses as possible"},
+    {"replay", vp_tool_replay, "replay a recorded allocation trace in the pool"},
+    {"report", vp_tool_report, "write a page that shows traces or dumps"},
     {"resume", vp_tool_resume, "wake a process that vpool pause has put to sleep"},
     {"run", vp_tool_run, "run a program under libvpool.so"},
-    {"top", vp_tool_top, "show what the programs under libvpool.so hold, live"},
+    {"top", vp_tool_top, "show live what the programs under libvpool.so hold"},
     {"version", version, "print the version"},
 };
 const size_t vp_tool_command_count = sizeof vp_tool_commands / sizeof *vp_tool_commands;

@@ -58,27 +58,27 @@ size_t *vp_export_ends(const struct vp_record *record) {
 
 static void help(void) {
     puts("usage: vpool export FORMAT [OPTION…] TRACE|DUMP\n\n"
-         "Writes a trace or a dump in the format of another tool; one of\n\n"
-         "  --perfetto         Chrome's trace format, for ui.perfetto.dev: bytes as counters;\n"
-         "                     what called the driver, and blocks from 1 MiB on, as slices\n"
-         "                     with their stacks; marks as instants, ranges as slices\n"
+         "Writes a trace or a dump in the format of another tool, one of:\n\n"
+         "  --perfetto         Chrome's trace format, for ui.perfetto.dev: bytes as\n"
+         "                     counters; what called the driver, and blocks from 1 MiB on,\n"
+         "                     as slices with stacks; marks as instants, ranges as slices\n"
          "  --snapshot         a memory snapshot of PyTorch, for pytorch.org/memory_viz\n"
-         "  --rmm              RMM's log, which vpool replay reads, too\n"
-         "  --pprof            a profile for go tool pprof, gzipped, of a trace with stacks:\n"
-         "                     what was allocated, alive at the peak, and at the end\n"
-         "  --collapsed        a line for each stack with its bytes at the peak, of a trace,\n"
-         "                     for flamegraph.pl and speedscope\n\n"
-         "For the first three a trace is replayed on the simulated driver, for its addresses\n"
-         "and for what was held.\n\n"
+         "  --rmm              RMM's log, which vpool replay can read, too\n"
+         "  --pprof            a gzipped profile for go tool pprof, from a trace with\n"
+         "                     stacks: what was allocated, alive at the peak, at the end\n"
+         "  --collapsed        one line for each stack with its bytes at the peak, from a\n"
+         "                     trace, for flamegraph.pl and speedscope\n\n"
+         "For the first three, a trace is replayed on the simulated driver to find its\n"
+         "addresses and what was held.\n\n"
          "  -o, --output FILE  the file to write, gzipped if its name ends in .gz\n"
          "                     (default: standard output)\n"
-         "  --policy P         who served the trace: vpool, vpmm, bfc, es, gmlake, bare or\n"
-         "                     stalloc (default: vpool)\n"
-         "  --capacity SIZE    memory of the simulated device, with K, M, G or T behind\n"
+         "  --policy P         the policy that serves the trace: vpool, vpmm, bfc, es,\n"
+         "                     gmlake, bare or stalloc (default: vpool)\n"
+         "  --capacity SIZE    memory of the simulated device, with suffix K, M, G or T\n"
          "                     (default 1T)\n"
          "  --help             this text\n\n"
-         "Exit status: 0; 1 if the input could not be read or replayed, and nothing is\n"
-         "written then; 2 for wrong usage.");
+         "Exit status: 0; 1 if the input could not be read or replayed (nothing is written\n"
+         "then); 2 for wrong usage.");
 }
 
 /* What getopt cannot know to be wrong. */

@@ -16,13 +16,13 @@ static void overview(void) {
     puts("usage: vpool COMMAND [ARGUMENT…]\n");
     for (size_t i = 0; i < vp_tool_command_count; i++)
         printf("  %-12s %s\n", vp_tool_commands[i].name, vp_tool_commands[i].sentence);
-    puts("\nvpool COMMAND --help says more of each. The library itself needs no command:\n"
+    puts("\nvpool COMMAND --help explains a command. The library works without the command:\n"
          "LD_PRELOAD=/path/to/libvpool.so PROGRAM. vpool help TOPIC explains:\n");
     printf("  %-12s %s\n", "options", "The variables that the library reads");
     for (size_t i = 0; i < vp_help_topic_count; i++)
         printf("  %-12s %s\n", vp_help_topics[i].name, vp_help_topics[i].title);
     if (vp_launch_pages(pages))
-        printf("\nThe pages that these name, docs/…, are in %s.\n", pages);
+        printf("\nThe pages that these texts mention, docs/…, are in %s.\n", pages);
 }
 
 char *vp_help_of_command(size_t number) {
@@ -69,8 +69,8 @@ int vp_tool_help(int argc, char **argv) {
         puts("usage: vpool help [TOPIC | COMMAND]\n"
              "       vpool help --man vpool|libvpool\n"
              "       vpool help --completion [bash|zsh|fish]\n\n"
-             "Explains a topic; without one, lists all. The last two print the manual pages\n"
-             "and what a shell needs to complete the command's words.");
+             "Explains a topic or a command; without an argument, lists all. The last two forms\n"
+             "print a manual page, and the completion script for a shell.");
         return 0;
     }
     if (argc == 1) {

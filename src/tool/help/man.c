@@ -76,7 +76,7 @@ void vp_man_vpool(void) {
     head("vpool", "VPOOL", 1, "run programs under libvpool.so and see what their memory does");
     puts(".Sh SYNOPSIS\n.Nm vpool\n.Ar command\n.Op Ar argument ...\n.Sh DESCRIPTION\n"
          "The command beside\n.Xr libvpool 7 ,\na GPU memory allocator that is preloaded into CUDA programs.\n"
-         "The library does not need it.");
+         "The library works without it.");
     for (size_t i = 0; i < vp_tool_command_count; i++) {
         char *text = vp_help_of_command(i);
         printf(".Ss vpool %s\n", vp_tool_commands[i].name);
@@ -84,15 +84,16 @@ void vp_man_vpool(void) {
             put_text(text, true);
         free(text);
     }
-    puts(".Sh FILES\n.Bl -tag -width Ds\n.It Pa /dev/shm/vpool-UID-PID\nwhat a process under the library "
-         "publishes for\n.Ic vpool top\n.It Pa /dev/shm/vpool-UID-PID.paused\nwhat\n.Ic vpool pause\nhas put to "
-         "sleep\n.It Pa /dev/shm/vpool-UID.lock\nwhat\n.Ic vpool resume\nlocks\n.El\n"
-         ".Sh EXIT STATUS\n0; 1 after a failure; 2 after wrong arguments.\n"
-         ".Ic vpool pause\nand\n.Ic vpool resume\nend with 3 if they refuse and have changed nothing.\n"
-         ".Ic vpool run\nends as its program does, with 127 if that is not found and 126 if it cannot be "
-         "run.\n"
-         ".Ic vpool doctor\nends with 1 if there is something to do.\n"
-         ".Sh SEE ALSO\n.Xr libvpool 7");
+    puts(
+        ".Sh FILES\n.Bl -tag -width Ds\n.It Pa /dev/shm/vpool-UID-PID\nwhat a process under the library "
+        "publishes for\n.Ic vpool top\n.It Pa /dev/shm/vpool-UID-PID.paused\nwhat\n.Ic vpool pause\nhas put to "
+        "sleep\n.It Pa /dev/shm/vpool-UID.lock\nwhat\n.Ic vpool resume\nlocks\n.El\n"
+        ".Sh EXIT STATUS\n0; 1 after a failure; 2 after wrong arguments.\n"
+        ".Ic vpool pause\nand\n.Ic vpool resume\nend with 3 if they refuse and have changed nothing.\n"
+        ".Ic vpool run\nends with the status of its program, with 127 if that is not found and with 126 if it cannot be "
+        "run.\n"
+        ".Ic vpool doctor\nends with 1 if a line begins with !!.\n"
+        ".Sh SEE ALSO\n.Xr libvpool 7");
 }
 
 void vp_man_libvpool(void) {
@@ -101,10 +102,10 @@ void vp_man_libvpool(void) {
          "Loaded into a program, the library takes the place of CUDA's allocator behind\n"
          ".Fn cudaMalloc ,\n.Fn cudaMallocAsync\nand their driver calls, and serves them from one pool of "
          "virtual memory on each device.\n"
-         "When free memory lies in pieces, it maps the pieces side by side into one range;\n"
-         "when memory is freed on one stream and wanted on another, it knows from when on that is safe.\n"
-         "It needs nothing but libc, and finds the program's own CUDA at run time.\n"
-         ".Sh ENVIRONMENT\nA wrong value is one message, and the default is used.\n.Bl -tag -width Ds");
+         "When free memory is in pieces, it maps the pieces side by side into one range;\n"
+         "when memory that one stream freed is wanted on another, it knows when reuse is safe.\n"
+         "It depends on libc alone, and finds the program's own CUDA at run time.\n"
+         ".Sh ENVIRONMENT\nA wrong value is reported in one message, and the default is used.\n.Bl -tag -width Ds");
     for (size_t i = 0; i < VP_SETTINGS; i++) {
         const struct vp_setting *s = &vp_settings[i];
         printf(".It Ev %s\n", s->variable);

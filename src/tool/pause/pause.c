@@ -146,25 +146,26 @@ static int clean_up(struct job *job, const char *command, bool interrupted) {
 static void help(bool resume) {
     if (resume)
         printf("usage: vpool resume [OPTION…] PID\n\n"
-               "Brings a process back that vpool pause has put to sleep, or lets one run on whose\n"
-               "pause was cut short. What it had of each device, and 512 MiB (a 16th of a device\n"
-               "of less than 8 GiB) must be free: other processes of yours under libvpool.so are\n"
-               "asked for what they have idle first, and take no more memory meanwhile. If there\n"
-               "is too little, it sleeps on.\n");
+               "Wakes a process that vpool pause has put to sleep, or lets a process whose pause\n"
+               "was interrupted continue. On each device, what the process had and 512 MiB more\n"
+               "must be free (a 16th of a device of less than 8 GiB). Your other processes under\n"
+               "libvpool.so are first asked for idle memory, and take no more in the meantime.\n"
+               "If there is too little, or time runs out first, the process stays asleep.\n");
     else
         printf("usage: vpool pause [OPTION…] PID\n\n"
-               "Puts a process to sleep: its memory on all devices goes to the host, by the\n"
-               "driver's own checkpoint (CUDA 12.8, driver 570), and its CUDA calls wait until\n"
-               "vpool resume PID. The process needs no library for it; under libvpool.so idle\n"
-               "memory is given back first, and what cannot be paused is known and refused: NCCL\n"
-               "with more than one rank, managed memory, memory shared with other processes or\n"
-               "known to networks, multicast objects, a capture. Of other processes only their\n"
-               "maps are seen. It must be yours, or you be root. vpool top shows who sleeps.\n");
-    printf("\n  --timeout=SECONDS  how long it may take (default %d); %s\n"
+               "Puts a process to sleep: the driver's checkpoint (CUDA 12.8, driver 570) moves\n"
+               "its memory on all devices to the host, and its CUDA calls wait until vpool\n"
+               "resume PID. The process does not need libvpool.so. Under it, idle memory is\n"
+               "given back first, and what cannot be paused is detected and refused: NCCL with\n"
+               "more than one rank, managed memory, memory that is shared with other processes\n"
+               "or registered with networks, multicast objects, a capture. Of a process without\n"
+               "it, only the memory maps are checked. The process must be yours, unless you are\n"
+               "root. vpool top shows which processes are asleep.\n");
+    printf("\n  --timeout=SECONDS  most time that it may take (default %d)%s\n"
            "  -h, --help\n\n"
-           "The exit status is 0 if it %s, 1 after a failure, 2 after wrong arguments and 3 if\n"
-           "it was refused and nothing was changed. docs/pausing.md has more.\n",
-           SECONDS, resume ? "then it sleeps on" : "what it has queued, a tenth", resume ? "runs" : "sleeps");
+           "The exit status is 0 if the process %s, 1 after a failure, 2 after wrong\n"
+           "arguments, and 3 if vpool refused and changed nothing. docs/pausing.md has more.\n",
+           SECONDS, resume ? "" : "; a tenth for queued work", resume ? "runs" : "is asleep");
 }
 
 static int parse(struct job *job, int *pid, bool *helped, int argc, char **argv) {

@@ -11,13 +11,14 @@
 #include <unistd.h>
 
 static void help(void) {
-    puts("usage: vpool plan forget FILE… | --all\n\n"
-         "Removes plans that runs under VPOOL_PLAN have left: FILE is a path, or the name of one in the folder of\n"
-         "VPOOL_PLAN=auto, as vpool plan show lists them. What is no such plan is left alone, whatever it is called.\n"
-         "The next run of the program begins as the first did, and leaves another.\n\n"
-         "  --all   all that are in the folder\n"
-         "  --help  this text\n\n"
-         "Exit status: 0, 1 if one could not be removed, 2 for wrong usage.");
+    puts(
+        "usage: vpool plan forget FILE… | --all\n\n"
+        "Removes plans that runs under VPOOL_PLAN have written. FILE is a path, or the name of a plan in the folder of\n"
+        "VPOOL_PLAN=auto, as vpool plan show lists it. A file that is no such plan is not removed, whatever its name.\n"
+        "The next run of the program begins without a plan, and writes a new one.\n\n"
+        "  --all   remove all plans in the folder\n"
+        "  --help  this text\n\n"
+        "Exit status: 0, 1 if one could not be removed, 2 for wrong usage.");
 }
 
 /* Plans begin as such, also those that are damaged, or are of another version. */

@@ -14,21 +14,21 @@
 
 static void help(void) {
     puts("usage: vpool plan show [--json] [FILE…]\n\n"
-         "Lists the plans that runs under VPOOL_PLAN=auto have left, a row for each of their devices; or shows all of\n"
-         "some: FILE is a path, or a name from the list.\n\n"
-         "  --json  JSON instead of the table: an object; its list `plans` has one for each\n"
+         "Lists the plans that runs under VPOOL_PLAN=auto have written, with a row for each device. With FILE, shows\n"
+         "all details of those plans: FILE is a path, or a name from the list.\n\n"
+         "  --json  JSON instead of the table: an object whose list `plans` has an entry for each plan\n"
          "  --help  this text\n\n"
          "The table's columns:\n"
          "  plan        its name in the folder; auto finds it by program, arguments, rank, device and driver\n"
-         "  program     whose run left it\n"
-         "  age         since that\n"
-         "  KiB         of the file\n"
-         "  device      that it is for, and its driver\n"
+         "  program     the program that wrote it\n"
+         "  age         time since then\n"
+         "  KiB         size of the file\n"
+         "  device      the device that it is for, and its driver\n"
          "  peak MiB    most that the program had alive\n"
          "  held MiB    most that the pool held\n"
-         "  requests    large ones that it knows the places of\n"
-         "What is wrong with a plan that cannot be used stands in its row.\n"
-         "Exit status: 0, 1 if a named one cannot be used, 2 for wrong usage.");
+         "  requests    large requests that it knows the places of\n"
+         "If a plan cannot be used, its row says why.\n"
+         "Exit status: 0, 1 if a named plan cannot be used, 2 for wrong usage.");
 }
 
 /* What a program is called is its own affair; what is printed is not to move the cursor. */

@@ -327,24 +327,25 @@ int vp_report_write(const char *command, const char *output, char **inputs, size
 
 static void help(void) {
     puts("usage: vpool report [OPTION…] TRACE|DUMP…\n\n"
-         "Writes a page that shows them: memory over time, which lines of the program hold\n"
-         "it (a flame graph, where VPOOL_STACKS recorded stacks), marks and ranges, what is\n"
-         "alive at the end, the map of all regions at any moment, sizes, where memory is\n"
-         "lost, and driver calls; of two inputs the difference. The page is one file that\n"
-         "needs no network. A trace is what VPOOL_TRACE records or RMM's log, plain or\n"
-         "gzipped. It shows what the pool held as it ran, where that was recorded, and\n"
-         "beside it what is replayed on the simulated driver. A dump is what VPOOL_DUMP\n"
-         "makes, as JSON. - is standard input.\n\n"
+         "Writes a page about traces or dumps: memory over time; which lines of the\n"
+         "program hold it (a flame graph, where VPOOL_STACKS recorded stacks); marks and\n"
+         "ranges; what is alive at the end; the map of all regions at any moment; sizes;\n"
+         "where memory is lost; and driver calls. Given two inputs, it shows the\n"
+         "difference. The page is one file that needs no network. A trace is what\n"
+         "VPOOL_TRACE records, or RMM's log, plain or gzipped. The page shows what the\n"
+         "pool held while the program ran, if that was recorded, beside what it holds when\n"
+         "the trace is replayed on the simulated driver. A dump is what VPOOL_DUMP writes\n"
+         "as JSON. - is standard input.\n\n"
          "  -o, --output FILE  the page (default: report.html; - is standard output)\n"
-         "  --policy P[,P…]    replay each trace under each of them: vpool, vpmm, bfc, es,\n"
-         "                     gmlake, bare, stalloc (default: vpool)\n"
-         "  --plan FILE        show stalloc by this plan of vpool plan, too, beside that of\n"
-         "                     the trace itself\n"
-         "  --capacity SIZE    memory of the simulated device, with K, M, G or T behind\n"
+         "  --policy P[,P…]    replay each trace under each of these policies: vpool,\n"
+         "                     vpmm, bfc, es, gmlake, bare, stalloc (default: vpool)\n"
+         "  --plan FILE        show stalloc with this plan of vpool plan, too, beside the\n"
+         "                     plan of the trace itself\n"
+         "  --capacity SIZE    memory of the simulated device, with suffix K, M, G or T\n"
          "                     (default 1T)\n"
          "  --help             this text\n\n"
-         "Exit status: 0; 1 if an input could not be read or replayed, and no page is\n"
-         "written then; 2 for wrong usage.");
+         "Exit status: 0; 1 if an input could not be read or replayed (no page is written\n"
+         "then); 2 for wrong usage.");
 }
 
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {

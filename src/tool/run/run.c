@@ -45,20 +45,20 @@ static const char *value_alone(const struct vp_setting *s) {
 static void help(void) {
     puts("usage: vpool run [OPTION…] [--] PROGRAM [ARGUMENT…]\n\n"
          "Runs a program under libvpool.so (or libvpool-compare.so, for the published\n"
-         "policies), and prints at its end what the library did.\n"
-         "Everything else is as without: the process id, the exit status and the signals\n"
-         "are the program's own.\n\n"
-         "  --sim[=SIZE]   on the simulated driver, whose device has SIZE bytes (K, M, G or\n"
-         "                 T may stand behind)\n"
-         "  --report=FILE  writes the page of vpool report at the end, of what the program\n"
-         "                 and its children allocated; with stacks (VPOOL_STACKS=1M), unless\n"
-         "                 that is set. The command stays until then, and the program is\n"
-         "                 its child; signals are passed on, but for SIGINT and SIGQUIT,\n"
-         "                 which a terminal sends to both\n"
+         "policies), and prints what the library did when the program ends. Otherwise the\n"
+         "program runs as it would without vpool: the process id, the exit status and the\n"
+         "signals are its own.\n\n"
+         "  --sim[=SIZE]   use the simulated driver; its device has SIZE bytes (suffix\n"
+         "                 K, M, G or T)\n"
+         "  --report=FILE  write the page of vpool report at the end, about what the\n"
+         "                 program and its children allocated, with stacks\n"
+         "                 (VPOOL_STACKS=1M unless that is set). The command stays until\n"
+         "                 then, as the parent of the program; it passes signals on,\n"
+         "                 except SIGINT and SIGQUIT, which a terminal sends to both\n"
          "  --quiet        no summary at the end\n"
          "  --help\n\n"
-         "The library's options, each of which sets the variable of its name; a FILE lies in\n"
-         "the folder where the command is, wherever the program goes:\n");
+         "The library's options; each sets the environment variable of its name. A FILE is\n"
+         "relative to the folder where the command was started, wherever the program goes:\n");
     for (size_t i = 0; i < VP_SETTINGS; i++) {
         if (vp_settings[i].kind == VP_SETTING_FOREIGN)
             continue;

@@ -15,15 +15,14 @@ static const double DEFAULT_SECONDS = 15;
 static void help(void) {
     puts("usage: vpool exporter [--listen=ADDRESS:PORT]\n"
          "       vpool exporter --file=FILE [-d SECONDS | --once]\n\n"
-         "Gives Prometheus the figures of every process under libvpool.so: of yours, and\n"
-         "for root of all users and in all containers. The labels are user, pid, program,\n"
-         "rank, container, policy, device and pci; what is not known is empty.\n\n"
+         "Exports the figures of every process under libvpool.so to Prometheus: of your\n"
+         "processes or, for root, of all users and in all containers. The labels are user,\n"
+         "pid, program, rank, container, policy, device and pci; an unknown one is empty.\n\n"
          "  --listen=ADDRESS:PORT  answer GET /metrics there (default " DEFAULT_ADDRESS "),\n"
-         "                         without asking for a password: leave it on localhost\n"
-         "  --file=FILE            write a file in one step, again and again, such as\n"
-         "                         vpool.prom in the folder of node_exporter's textfile\n"
-         "                         collector\n"
-         "  -d SECONDS             from one writing to the next (default 15)\n"
+         "                         without a password: leave it on localhost\n"
+         "  --file=FILE            write FILE in one step, repeatedly, such as vpool.prom\n"
+         "                         in the folder of node_exporter's textfile collector\n"
+         "  -d SECONDS             time between two writes (default 15)\n"
          "  --once                 write it once\n"
          "  -h, --help");
 }
