@@ -218,8 +218,8 @@ void vp_adopt_refused(const char *text) {
     if (vp_adopt_async && refused && !atomic_flag_test_and_set(&said))
         vp_log(VP_LOG_WARN,
                "%s with backend:cudaMallocAsync, which the library has set. Under VPOOL_ADOPT=bare PyTorch keeps its "
-               "own allocator, with all that it can (docs/pytorch.md)",
-               text ? "PyTorch refuses this" : "No other process is shown PyTorch's memory (cuIpcGetMemHandle)");
+               "own allocator, with all of its features (docs/pytorch.md)",
+               text ? "PyTorch refuses this" : "PyTorch shares no memory with others (cuIpcGetMemHandle)");
 }
 
 /* In as many bytes, where they lie: who tries smaller batches, as accelerate's find_executable_batch_size does, knows

@@ -253,7 +253,7 @@ static void first_reported(CUdeviceptr ptr, size_t size) {
         atomic_store(&devices[device].state, ARMED);
         if (!vp_torch_knows_pools())
             atomic_store(&vp_bare_pools, true);
-        vp_log(VP_LOG_INFO, "device %d: PyTorch's cache is told from its memory", device);
+        vp_log(VP_LOG_INFO, "device %d: PyTorch's cache reports its blocks", device);
     }
     said.first = 0;
 }
@@ -355,7 +355,7 @@ static void environment(const char *name) {
         return;
     if (releases_lock("PYTORCH_CUDA_ALLOC_CONF") || releases_lock("PYTORCH_ALLOC_CONF")) {
         vp_adopt_bare = false;
-        never(0, "release_lock_on_cudamalloc lets others in while it makes a segment");
+        never(0, "release_lock_on_cudamalloc lets other threads in while the cache makes a segment");
         return;
     }
     read_mebibytes(name, "max_split_size_mb", &unsplit_least);
@@ -366,7 +366,7 @@ static void environment(const char *name) {
     vp_adopt_bare = false;
     vp_adopt_torch();
     vp_log(VP_LOG_WARN,
-           "this build of PyTorch does not tell of its blocks: cudaMallocAsync serves it (docs/pytorch.md)");
+           "this build of PyTorch does not report its blocks; it uses cudaMallocAsync instead (docs/pytorch.md)");
 }
 
 __attribute__((visibility("hidden"))) void *vp_torch_pass(unsigned index, const uintptr_t *registers,

@@ -126,7 +126,7 @@ void vp_torch_listen(void) {
     bool heard = vp_torch_real[VP_TORCH_GET_ENV] || vp_torch_real[VP_TORCH_GET_ENV_CXX11];
     if (!heard && dl_iterate_phdr(match, &found))
         vp_log(VP_LOG_WARN,
-               "PyTorch's cache keeps its memory to itself: this build, or who has loaded it, binds its calls "
+               "PyTorch's cache keeps its memory to itself: this build, or what loaded it, binds its calls "
                "past libvpool.so (docs/pytorch.md)");
 }
 

@@ -196,5 +196,5 @@ int vp_config_load(const char *path, char text[VP_CONFIG_MOST]) {
 }
 
 const char *vp_config_error(int err) {
-    return err == -EFBIG ? "longer than 16 KiB" : err == -EINVAL ? "no plain text file" : strerror(-err);
+    return err == -EFBIG ? "it is longer than 16 KiB" : err == -EINVAL ? "it is not a plain text file" : strerror(-err);
 }

@@ -230,7 +230,7 @@ void vp_options_find_unknown(char *const *environment, vp_options_line_fn *repor
         if (!distance)
             continue;
         char line[LINE_SIZE];
-        snprintf(line, sizeof(line), "%.*s is no option of vpool%s%s%s", length < 128 ? (int)length : 128, name,
+        snprintf(line, sizeof(line), "%.*s is not an option of vpool%s%s%s", length < 128 ? (int)length : 128, name,
                  meant ? "; did you mean " : "", meant ? meant->variable : "", meant ? "?" : "");
         report(report_context, line);
     }
@@ -259,7 +259,7 @@ static void report_file(const struct file_settings *file, unsigned number, const
 }
 
 static void wrong_line(void *file, unsigned number, const char *why) {
-    report_file(file, number, "%s; the line is left out", why);
+    report_file(file, number, "%s; the line is ignored", why);
 }
 
 /* "limit", "idle-trim" and "VPOOL_IDLE_TRIM" are all valid names. */
@@ -285,11 +285,11 @@ static void take_setting(void *context, unsigned number, const char *key, const 
         if (!*value || parse_value(option, value, &tried))
             file->value[i] = value;
         else
-            report_file(file, number, "%.32s = %.64s is not valid (allowed: %s); the line is left out", key, value,
+            report_file(file, number, "%.32s = %.64s is not valid (allowed: %s); the line is ignored", key, value,
                         option->allowed);
         return;
     }
-    report_file(file, number, "%.64s is no option of vpool; the line is left out", key);
+    report_file(file, number, "%.64s is not an option of vpool; the line is ignored", key);
 }
 
 /* Reads the settings for this program, or for all programs. */
@@ -348,7 +348,7 @@ static void read_own_file(void) {
     int err = read_file(&own_file, text, false);
     if (!err || (err == -ENOENT && !chosen))
         return;
-    snprintf(line, sizeof line, "VPOOL_CONFIG: %.200s: %s; it is left out", own_file.path, vp_config_error(err));
+    snprintf(line, sizeof line, "VPOOL_CONFIG: %.200s: %s; it is ignored", own_file.path, vp_config_error(err));
     keep_complaint(NULL, line);
 }
 

@@ -16,7 +16,7 @@
  *   BOOL     0 or 1 (also no, yes, off, on, false, true)
  *   INT      a whole number from 0 up; allowed as LOW..HIGH
  *   SIZE     bytes, with K, M, G or T behind (powers of 1024; Ki, KiB and KB are the same), as 1.5G, too; allowed as LOW..HIGH
- *   SHARE    a SIZE, or a percentage up to 100; allowed as 0, LOW..HIGH, 1%..100%
+ *   SHARE    a SIZE, or a percentage, which the field holds as 1..100; allowed as 0, LOW..HIGH, 1%..100%
  *   ENUM     one of the words allowed; the field holds its index in the list. If 0 and 1 are among them, no, off and false
  *            mean 0, and yes, on and true mean 1
  *   STRING   any text. If the option has no default, 0, no, off and false mean the empty string; yes, on and true mean 1

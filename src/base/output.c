@@ -146,10 +146,10 @@ int vp_output_beside(const char *path, const char *ending, unsigned mode, char *
 
 const char *vp_output_error(int err) {
     switch (err) {
-    case -ELOOP: return "a link, which is followed to devices and pipes alone";
-    case -EMLINK: return "the file has a second name (a hard link)";
-    case -EPERM: return "it is another user's";
-    case -ENXIO: return "nobody reads from it";
+    case -ELOOP: return "it is a link, and links are followed only to devices and pipes";
+    case -EMLINK: return "it has a second name (a hard link)";
+    case -EPERM: return "it belongs to another user";
+    case -ENXIO: return "no process reads from it";
     case -ETIMEDOUT: return "its reader does not read";
     default: return strerror(-err);
     }

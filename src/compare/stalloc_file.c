@@ -93,7 +93,8 @@ static int header(struct vp_stalloc_reader *r, char *line) {
     uint64_t version;
     if (r->line == 1) {
         if (strncmp(line, "vpool-plan,", 11) || !number(line + 11, UINT64_MAX, &version))
-            return vp_stalloc_fault(r, "no header of a plan: vpool-plan,%d", VP_STALLOC_VERSION);
+            return vp_stalloc_fault(r, "it does not begin with the header of a plan, vpool-plan,%d",
+                                    VP_STALLOC_VERSION);
         r->version = version <= VP_STALLOC_VERSION ? (unsigned)version : 0;
         return r->version ? 0
                           : vp_stalloc_fault(r, "a plan of version %" PRIu64 ": this vpool reads versions 1 to %d",

@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) VP_LOCKED CUresult answer(struct vp
                                                                        const struct vp_request *req,
                                                                        const struct vp_region *r, CUdeviceptr *out) {
     if (err == -EIO && !pool->mem.stats.peak_live_bytes) { /* the driver has made none so far, and may make none ever */
-        vp_log_once(VP_LOG_WARN, "device %d: the driver refuses to make memory and to map it; CUDA's own serves",
+        vp_log_once(VP_LOG_WARN, "device %d: the driver refuses to create or map memory; CUDA's own allocator serves",
                     pool->mem.device);
         err = -EOPNOTSUPP;
     }

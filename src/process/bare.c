@@ -189,7 +189,7 @@ static VP_LOCKED int make_room(struct vp_pool *pool, size_t size, struct vp_bare
 static void warn(CUdeviceptr ptr, size_t size, int err) {
     vp_log(VP_LOG_WARN, "%zu bytes at %#llx have no memory behind them: %s", size, (unsigned long long)ptr,
            err == -ENOMEM   ? "the device has no more"
-           : err == -EAGAIN ? "work on what is idle does not end"
+           : err == -EAGAIN ? "queued work on idle memory does not end"
                             : "the driver failed to map it");
 }
 

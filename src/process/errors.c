@@ -22,7 +22,7 @@ CUresult vp_result_of(int err, const struct vp_pool *pool, const struct vp_conte
 CUresult vp_ipc_refused(int err, const struct vp_region *block) {
     switch (err) {
     case -EBUSY:
-        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: %zu bytes sleep (vpool_pause): refused", block->asked);
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: refused, since %zu bytes are asleep (vpool_pause)", block->asked);
         return CUDA_ERROR_INVALID_VALUE;
     case -EOPNOTSUPP:
         if (block->sync)
@@ -31,16 +31,16 @@ CUresult vp_ipc_refused(int err, const struct vp_region *block) {
                         "cudaMalloc to CUDA");
         return CUDA_ERROR_INVALID_VALUE;
     case -EXDEV:
-        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: %zu bytes lie in the host's memory (VPOOL_SPILL): refused",
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: refused, since %zu bytes are in host memory (VPOOL_SPILL)",
                     block->asked);
         return CUDA_ERROR_INVALID_VALUE;
     case -EMFILE:
     case -ENFILE:
-        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no file descriptor is to be had for it (see ulimit -n)");
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no file descriptor is left (see ulimit -n)");
         return CUDA_ERROR_OUT_OF_MEMORY;
     case -ENOMEM: return CUDA_ERROR_OUT_OF_MEMORY;
     default:
-        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no socket or no thread is to be had to answer other processes");
+        vp_log_once(VP_LOG_WARN, "cuIpcGetMemHandle: no socket or no thread can be made to answer other processes");
         return CUDA_ERROR_MAP_FAILED;
     }
 }
@@ -50,12 +50,10 @@ CUresult vp_ipc_unreachable(int err, const struct vp_ipc_handle *handle) {
     switch (err) {
     case -EMFILE:
     case -ENFILE: why = "no file descriptor is left (see ulimit -n)"; break;
-    case -EPERM: why = "it is another user's"; break;
+    case -EPERM: why = "it belongs to another user"; break;
     case -EAGAIN:
     case -EINPROGRESS: why = "it does not answer"; break;
-    case -EPROTO:
-        why = "it answers what is no answer, or with more than there are file descriptors (see ulimit -n)";
-        break;
+    case -EPROTO: why = "its answer is invalid, or needs more file descriptors than are left (see ulimit -n)"; break;
     default: why = "it has ended, or cannot be reached from here"; break;
     }
     vp_log(VP_LOG_WARN, "memory of process %u cannot be opened: %s", (unsigned)handle->pid, why);

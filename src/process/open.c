@@ -72,8 +72,8 @@ static VP_LOCKED struct vp_pool *open_pool(CUdevice dev) {
         vp_state.refused[dev] = true;
         if (policy)
             vp_log(VP_LOG_WARN, "device %d: %s; its memory is left to CUDA", dev,
-                   err == -EOPNOTSUPP ? "no virtual memory management (if no pools, either: VPOOL_ADOPT=0)"
-                   : err == -ENOMEM   ? "no address range to be had"
+                   err == -EOPNOTSUPP ? "no virtual memory management (if it has no pools either, set VPOOL_ADOPT=0)"
+                   : err == -ENOMEM   ? "no address range can be reserved"
                                       : "the driver refuses to map memory");
         return NULL;
     }

@@ -193,7 +193,7 @@ static VP_LOCKED int pause_held(struct vp_pool *pool, const struct vpool_pause *
     if (err == -EBUSY || (!err && (why = refusal(pool))))
         return refuse(pool->mem.device, why ? why : OPEN_CAPTURE, reason);
     if (err == -ETIMEDOUT)
-        return refuse_with(pool->mem.device, err, "it is not done in time with what is queued", reason);
+        return refuse_with(pool->mem.device, err, "its queued work is not done in time", reason);
     if (err)
         return err;
     vp_pool_trim(pool, 0);

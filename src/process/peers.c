@@ -43,7 +43,7 @@ static VP_LOCKED void withdraw(struct vp_peer *peer) {
     const CUdevice dev = peer->to->device;
     remove_peer(peer);
     if (vp_peers_update(dev))
-        vp_log(VP_LOG_WARN, "access to the memory of device %d could not be taken back", (int)dev);
+        vp_log(VP_LOG_WARN, "access to the memory of device %d could not be revoked", (int)dev);
 }
 
 CUresult vp_api_peer_enabled(CUcontext handle) {

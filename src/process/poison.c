@@ -239,7 +239,7 @@ static VP_LOCKED void report(const struct record *rec, size_t first, size_t byte
             vp_watch.tell_stack(rec->stack);
         vp_step_in();
     } else if (vp_poison_counts.written_blocks == REPORTS + 1)
-        vp_log(VP_LOG_WARN, "VPOOL_POISON: more are only counted");
+        vp_log(VP_LOG_WARN, "VPOOL_POISON: further blocks are only counted");
 }
 
 /* Compares what lies at `addr`, part of a record that was taken out. False: it could not be seen in time. */
@@ -350,7 +350,7 @@ bool vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const
     }
     /* A program that leans on zeros is to hear of it. */
     if (there && (!entered || !fill(&place, r, vp_options()->zero ? 0 : PATTERN)) && vp_options()->zero)
-        vp_log_once(VP_LOG_WARN, "VPOOL_ZERO: the driver refuses to fill memory: some that is handed out is not zero");
+        vp_log_once(VP_LOG_WARN, "VPOOL_ZERO: the driver refuses to fill memory; not all that is served is zero");
     if (!entered)
         return there;
     /* Anybody may use it at once. */

@@ -19,7 +19,7 @@ size_t vp_pressure_share(CUdevice dev, uint64_t share, const char *option) {
     if (!share || share > 100)
         return share;
     if (vp_state.drv.cuDeviceTotalMem_v2(&total, dev)) {
-        vp_log(VP_LOG_WARN, "%s: the size of device %d is not to be had: it counts as 0", option, (int)dev);
+        vp_log(VP_LOG_WARN, "%s: the driver does not tell the size of device %d; it counts as 0", option, (int)dev);
         return 0;
     }
     return total * share / 100;
@@ -88,7 +88,7 @@ void vp_pressure_start(void) {
         return;
     started = vp_thread_start(watch) == 0;
     if (!started)
-        vp_log(VP_LOG_WARN, "VPOOL_IDLE_TRIM: no thread is to be had: idle memory stays");
+        vp_log(VP_LOG_WARN, "VPOOL_IDLE_TRIM: no thread can be started; idle memory is kept");
 }
 
 /* ---- on demand ---- */

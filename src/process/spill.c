@@ -97,7 +97,7 @@ static void say_done(const struct vp_pool *pool, size_t asked) {
     static uint64_t last[VP_DEVICES];
     if (due(&last[pool->mem.device]))
         vp_log(VP_LOG_WARN,
-               "device %d has no more memory for %zu MiB: %zu MiB of what is alive lie in the host's memory now "
+               "device %d has no memory left for %zu MiB; %zu MiB of live blocks are in host memory now "
                "(VPOOL_SPILL). Work on them takes tens of times as long",
                (int)pool->mem.device, asked >> 20, (size_t)pool->mem.stats.spilled_bytes >> 20);
 }
@@ -112,7 +112,7 @@ static int refuse(struct vp_pool *pool, size_t asked, enum vp_spill_refusal why)
     vp_spill_refused[pool->mem.device][why]++;
     pool->mem.stats.spills_refused++;
     if (due(&last[pool->mem.device]))
-        vp_log(VP_LOG_WARN, "device %d has no more memory for %zu bytes, and VPOOL_SPILL does not help: %s",
+        vp_log(VP_LOG_WARN, "device %d has no memory left for %zu bytes, and VPOOL_SPILL does not help: %s",
                (int)pool->mem.device, asked, texts[why]);
     return -ENOMEM;
 }

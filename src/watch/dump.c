@@ -79,7 +79,7 @@ void vp_dump_open(void) {
     const char *wrong;
     vp_dump_parse(vp_options()->dump, &vp_dump_plan, &wrong);
     if (wrong)
-        vp_log(VP_LOG_WARN, "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS); it is left out",
+        vp_log(VP_LOG_WARN, "VPOOL_DUMP: %.*s is not valid (allowed: exit, oom, signal, every:SECONDS); it is ignored",
                (int)strcspn(wrong, ", "), wrong);
 }
 
@@ -362,8 +362,8 @@ static void handle_signal(void) {
         return;
     if ((theirs.sa_flags & SA_SIGINFO) || theirs.sa_handler != SIG_DFL) {
         vp_log(VP_LOG_WARN,
-               "VPOOL_DUMP=signal: the program handles %s itself: no dumps by signal "
-               "(VPOOL_DUMP_SIGNAL names another)",
+               "VPOOL_DUMP=signal: the program handles %s itself, so no dumps are written by "
+               "signal (VPOOL_DUMP_SIGNAL can name another)",
                named->name);
         return;
     }
@@ -376,7 +376,7 @@ bool vp_dump_start(void) {
         return false;
     const bool started = !vp_thread_start(run);
     if (!started)
-        vp_log(VP_LOG_WARN, "VPOOL_DUMP: no thread is to be had: no dumps by signal or time");
+        vp_log(VP_LOG_WARN, "VPOOL_DUMP: no thread can be started; no dumps are written by signal or time");
     else if (plan->when[VP_DUMP_SIGNAL])
         handle_signal();
     return started && plan->when[VP_DUMP_SIGNAL];

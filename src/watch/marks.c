@@ -121,7 +121,7 @@ static VP_REQUIRES(vp_marks_guard) uint32_t name_of(const char *text) {
         if (tables.names[i].hash == hash && !strcmp(tables.names[i].peak.name, cut))
             return i;
     if (marks.names == NAMES) {
-        vp_log_once(VP_LOG_WARN, "ranges have more than %d names: the others count as one", NAMES - 1);
+        vp_log_once(VP_LOG_WARN, "ranges have more than %d names; the rest count under one name", NAMES - 1);
         return NAMES - 1;
     }
     tables.names[marks.names].hash = hash;
@@ -187,7 +187,7 @@ static VP_REQUIRES(vp_marks_guard) bool keep_early(char op, const char *name, ui
     if (!*vp_options()->trace || vp_api_ready())
         return false;
     if (marks.early == EARLY) {
-        vp_log_once(VP_LOG_WARN, "VPOOL_TRACE: of the marks before CUDA's start the first %d are kept", EARLY);
+        vp_log_once(VP_LOG_WARN, "VPOOL_TRACE: only the first %d marks before CUDA's start are kept", EARLY);
         return true;
     }
     tables.early[marks.early++] = (struct early){
@@ -395,8 +395,8 @@ uint64_t vp_marks_start(const char *name) {
         place++;
     if (place == STARTED) {
         unlock(inside);
-        vp_log_once(VP_LOG_WARN, "more than %d ranges from a start to an end are open: others are not taken up",
-                    STARTED);
+        vp_log_once(VP_LOG_WARN,
+                    "more than %d ranges between a start and an end are open; further ones are not recorded", STARTED);
         return 0;
     }
     if (place == marks.started)

@@ -35,7 +35,7 @@ static bool worth_telling(void) {
 void vp_oom_end(void) {
     unsigned more = atomic_exchange(&untold, 0);
     if (more)
-        vp_log(VP_LOG_WARN, "out of memory %u time%s more than was told of", more, more == 1 ? "" : "s");
+        vp_log(VP_LOG_WARN, "out of memory %u more time%s that no message told of", more, more == 1 ? "" : "s");
 }
 
 void vp_oom_leave_to_parent(void) {
@@ -128,7 +128,7 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
     bool smaller = vp_policy_chosen() == &vp_policy_vpool && g->worst[0].size > d->snap.granularity;
     vp_say(b, "vpool:   largest  %12s is the largest block that could be had now\n", VP_SIZE(largest));
     if (d->total && request->asked > d->total) {
-        vp_say(b, "vpool:   more: none: the device has less in all\n");
+        vp_say(b, "vpool:   more: none: the device has less memory in total\n");
         return;
     }
     if (d->limit && d->limit < d->total)
@@ -136,8 +136,8 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
     if (largest >= request->asked)
         vp_say(b, "vpool:   more: %s\n",
                vp_dump_fresh(d) + (d->stitches ? g->idle : 0) >= request->asked
-                   ? "the driver refused to make memory of what it calls free"
-                   : "that one lies where blocks of such a size do not go");
+                   ? "the driver refused to create memory from what it reports as free"
+                   : "that block lies where blocks of this size are not placed");
     if (g->pending)
         vp_say(b, "vpool:   more: %s when pending work has completed%s\n", VP_SIZE(g->pending),
                request->stream && o->wait != VP_WAIT_EARLY && o->wait != VP_WAIT_AUTO ? ", or with VPOOL_WAIT=early"

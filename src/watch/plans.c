@@ -121,7 +121,7 @@ static bool own_path(char *path, size_t room, uint64_t key, const char **why) {
     if (n < 0 || (size_t)n + 1 + 16 + sizeof SUFFIX > room)
         return false;
     const bool there = make_folders(path);
-    *why = there ? "the folder is another user's, or others may write to it" : strerror(errno);
+    *why = there ? "the folder belongs to another user, or others may write to it" : strerror(errno);
     if (!there || lstat(path, &st) || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
         st.st_mode & (S_IWGRP | S_IWOTH))
         return false;
@@ -297,7 +297,7 @@ static VP_LOCKED void read_plan(struct vp_pool *pool, const char *path) {
     if (err == -EINVAL && !*why)
         snprintf(why, sizeof why, "it does not suit the device");
     if (err)
-        vp_log(VP_LOG_WARN, "VPOOL_PLAN: %s: %s; it is not used", path, *why ? why : strerror(-err));
+        vp_log(VP_LOG_WARN, "VPOOL_PLAN: %s: %s; the plan is not used", path, *why ? why : strerror(-err));
     else
         vp_log(VP_LOG_INFO, "device %d begins with what an earlier run has learnt (%s)", (int)pool->mem.device, path);
 }
@@ -356,7 +356,7 @@ static void save(struct writing *w, const char *path) {
     snprintf(w->learnt.program, sizeof w->learnt.program, "%s", program_invocation_short_name);
     const int err = w->learnt.device_count ? vp_learnt_save(path, &w->learnt) : 0;
     if (err)
-        vp_log(VP_LOG_WARN, "VPOOL_PLAN: %s: %s; what was learnt is not kept", path, strerror(-err));
+        vp_log(VP_LOG_WARN, "VPOOL_PLAN: %s: %s; what this run has learnt is not saved", path, strerror(-err));
     else if (w->learnt.device_count && is_auto())
         tidy(path);
     for (unsigned i = 0; i < VP_LEARNT_DEVICES; i++)

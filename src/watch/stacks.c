@@ -33,7 +33,7 @@ void vp_stacks_open(void) {
         vp_log(VP_LOG_WARN, "VPOOL_STACKS=%.40s is not valid (allowed: SIZE, SIZE,native); no stacks are recorded",
                text);
     } else if (plan.every && vp_stack_table_open()) {
-        vp_log(VP_LOG_WARN, "VPOOL_STACKS: no memory; no stacks are recorded");
+        vp_log(VP_LOG_WARN, "VPOOL_STACKS: no memory for the table; no stacks are recorded");
         plan.every = 0;
     }
 }
@@ -161,7 +161,7 @@ static uint32_t stack_now(void) {
     walk.count = 0;
     walk_all(&walk);
     if (vp_stack_table_is_full())
-        vp_log_once(VP_LOG_WARN, "VPOOL_STACKS: the table of stacks is full: new ones are not recorded");
+        vp_log_once(VP_LOG_WARN, "VPOOL_STACKS: the table of stacks is full; new stacks are not recorded");
     for (unsigned i = walk.count; i-- > 0;)
         if (!(stack = vp_stack_push(stack, walk.frame[i])))
             return 0;

@@ -211,7 +211,7 @@ static VP_LOCKED void print_summary(void) {
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)
-            vp_log_print("device %d: others made up to %.1f MiB themselves, and have %.1f MiB in %lu handles", dev,
+            vp_log_print("device %d: other code made up to %.1f MiB itself, and has %.1f MiB in %lu handles", dev,
                          mib(vp_state.others[dev].peak_bytes), mib(vp_state.others[dev].bytes),
                          vp_state.others[dev].handles);
     if (vp_options()->poison)
@@ -299,8 +299,7 @@ static VP_LOCKED void write_file(const char *pattern) {
         close(fd);
         path = own;
         fd = vp_output_open(own, 0);
-        vp_log_print("VPOOL_STATS: %s is of another process, that ended meanwhile; this one's statistics are in %s",
-                     name, own);
+        vp_log_print("VPOOL_STATS: %s belongs to another process, which ended first; these are in %s", name, own);
     }
     int err = fd < 0 ? fd : plain && ftruncate(fd, 0) ? -errno : write_json(fd);
     if (fd >= 0 && close(fd) < 0 && !err)

@@ -52,7 +52,7 @@ static VP_REQUIRES(vp_trace_guard) void begin(void) {
         return;
     if (trace.parents && !strstr(vp_options()->trace, "%p")) {
         vp_log(VP_LOG_WARN,
-               "VPOOL_TRACE: a forked child is not recorded (%%p in the name, the process id, gives it a file)");
+               "VPOOL_TRACE: a forked child is not recorded (%%p, the process id, in the name gives it a file)");
         return;
     }
     int err = -ENAMETOOLONG;
@@ -63,8 +63,8 @@ static VP_REQUIRES(vp_trace_guard) void begin(void) {
         trace.begin = 0;
         return;
     }
-    const char *why = err == -EBUSY    ? "another process records to it (%p in a name is the process id)"
-                      : err == -ENODEV ? "it is no regular file"
+    const char *why = err == -EBUSY    ? "another process is recording to it (%p in a name is the process id)"
+                      : err == -ENODEV ? "it is not a regular file"
                                        : vp_output_error(err);
     vp_log(VP_LOG_WARN, "VPOOL_TRACE: %s: %s; nothing is recorded", trace.name, why);
 }
@@ -135,7 +135,7 @@ static VP_REQUIRES(vp_trace_guard) void append(const char *text, const char *end
     int err = vp_journal_append(&trace.file, text, (size_t)(end - text));
     if (err) {
         trace.on = false;
-        vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, what is in it is whole",
+        vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot grow: %s; recording stops, the file is valid so far",
                err == -EBADF ? "the program has closed it" : strerror(-err));
     }
 }

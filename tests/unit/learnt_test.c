@@ -466,7 +466,7 @@ Test(learnt, a_plan_is_its_owners_alone_and_read_from_no_other) {
     chmod(path, 0600);
     if (!chown(path, 12345, (gid_t)-1)) {
         cr_assert_eq(load(why, sizeof why), -EPERM);
-        cr_assert_str_eq(why, "it is another user's");
+        cr_assert_str_eq(why, "it belongs to another user");
         cr_assert_eq(chown(path, geteuid(), (gid_t)-1), 0);
     }
     snprintf(link_path, sizeof link_path, "%s.link", path);

@@ -198,11 +198,11 @@ Test(options, strings_are_copied_and_bounded) {
 
 Test(options, unknown_variables_are_reported_with_what_was_meant) {
     find_unknown("VPOOL_POLICIE=vpmm");
-    cr_expect(eq(str, reported, "VPOOL_POLICIE is no option of vpool; did you mean VPOOL_POLICY?\n"));
+    cr_expect(eq(str, reported, "VPOOL_POLICIE is not an option of vpool; did you mean VPOOL_POLICY?\n"));
     find_unknown("VPOOL_STAT=1");
-    cr_expect(eq(str, reported, "VPOOL_STAT is no option of vpool; did you mean VPOOL_STATS?\n"));
+    cr_expect(eq(str, reported, "VPOOL_STAT is not an option of vpool; did you mean VPOOL_STATS?\n"));
     find_unknown("VPOOL_COFFEE=black");
-    cr_expect(eq(str, reported, "VPOOL_COFFEE is no option of vpool\n"));
+    cr_expect(eq(str, reported, "VPOOL_COFFEE is not an option of vpool\n"));
     find_unknown("VPOOL_SIM=bytes");
     cr_expect(eq(int, reports, 0));
     find_unknown("VPOOLING=1");

@@ -80,7 +80,7 @@ static void text(struct reader *r, char to[VP_LEARNT_TEXT]) {
             r->at += low < 0 ? 0 : 2;
         }
         if (!c || n + 1 == VP_LEARNT_TEXT)
-            wrong(r, c ? "a name is too long" : "a name is no text");
+            wrong(r, c ? "a name is too long" : "a name is not text");
         else
             to[n++] = (char)c;
     }

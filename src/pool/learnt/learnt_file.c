@@ -24,8 +24,8 @@ static int check(int fd, const char **why) {
     struct stat about;
     if (fstat(fd, &about))
         return -errno;
-    *why = !S_ISREG(about.st_mode)               ? "it is no file"
-           : about.st_uid != geteuid()           ? "it is another user's"
+    *why = !S_ISREG(about.st_mode)               ? "it is not a regular file"
+           : about.st_uid != geteuid()           ? "it belongs to another user"
            : about.st_mode & (S_IWGRP | S_IWOTH) ? "others may write to it"
                                                  : NULL;
     return *why ? -EPERM : 0;

@@ -290,7 +290,7 @@ static void check_environment(void) {
         say(NOTE, "%s has options by program name, too", config);
     else if (err != -ENOENT || config == named) {
         char line[PATH_MAX + 128];
-        snprintf(line, sizeof line, "VPOOL_CONFIG: %s: %s; it is left out", config, vp_config_error(err));
+        snprintf(line, sizeof line, "VPOOL_CONFIG: %s: %s; it is ignored", config, vp_config_error(err));
         complain(NULL, line);
     }
     vp_doctor_lending(&options, say_line);

@@ -225,7 +225,7 @@ def out_of_memory_explains_itself():
                      r"device +\d.* free of 64\.0 MiB", r"others +\d", r"largest +\d.* is the largest block that could be had now"):
             assert re.search(line, told), (line, told)
         # The others are counted, and told of at the end.
-        assert "out of memory 1 time more" in told, told
+        assert "out of memory 1 more time" in told, told
         # What it says could be had can be had, and no granule more.
         largest = device["largest_request"]
         done = guest(["open", "alloc=30", "bytes=1", "alloc=10", f"bytes={largest}"], "oom", path + "/%n.json")
@@ -255,7 +255,7 @@ def what_can_be_had_beside_other_blocks_is_told():
         with folder() as path:
             done = guest(["open", "bytes=4194304", "free", "async=1", "bytes=2097152"], "oom", path + "/%n.json",
                          VPOOL_LIMIT="4M", VPOOL_IPC=ipc)
-            assert ("that one lies where blocks of such a size do not go" in done.stderr) == (ipc == "alone") == bool(dumps(path)), done.stderr
+            assert ("that block lies where blocks of this size are not placed" in done.stderr) == (ipc == "alone") == bool(dumps(path)), done.stderr
 
 
 def a_signal_asks_for_one():

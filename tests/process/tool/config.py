@@ -23,7 +23,7 @@ def guest(text, *words, program=GUEST, **more):
                           capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done
     values = dict(re.findall(r"^vpool: (VPOOL_\w+)=(.*?)(?: \(default\))?$", done.stderr, re.M))
-    return values, [line for line in done.stderr.splitlines() if (FILE in line or "left out" in line)
+    return values, [line for line in done.stderr.splitlines() if (FILE in line or "ignored" in line)
                     and not line.startswith("vpool: VPOOL_CONFIG=")]
 
 
@@ -46,9 +46,9 @@ def wrong_lines_are_told_by_number():
     values, said = guest("limit = lots\n\nlimitt = 5\n[guest\nslack = 1\n[guest]\nslack = 2\nnothing\nslack = \"3\nconfig = x\nsim = x\n[]\n")
     # Behind a section that cannot be read, lines are nobody's.
     assert values["VPOOL_SLACK"] == "2", values
-    for number, text in ((1, r"limit = lots is not valid \(allowed: 0, 1M"), (3, "limitt is no option"), (4, "a section ends in"),
-                         (8, "neither OPTION = VALUE"), (9, "quotes"), (10, "config is no option"), (11, "sim is no option"), (12, "names programs")):
-        assert any(re.search(rf"^vpool: {re.escape(FILE)}:{number}: .*{text}.*left out$", line) for line in said), (number, said)
+    for number, text in ((1, r"limit = lots is not valid \(allowed: 0, 1M"), (3, "limitt is not an option"), (4, "a section ends in"),
+                         (8, "neither OPTION = VALUE"), (9, "quotes"), (10, "config is not an option"), (11, "sim is not an option"), (12, "names programs")):
+        assert any(re.search(rf"^vpool: {re.escape(FILE)}:{number}: .*{text}.*ignored$", line) for line in said), (number, said)
     assert len(said) == 8, said
     assert not guest(None, VPOOL_LOG="quiet")[1]
     status, out, _ = vpool("doctor", "--sim", VPOOL_CONFIG=FILE)
@@ -56,7 +56,7 @@ def wrong_lines_are_told_by_number():
     # An empty name is none: the file of the machine need not be there.
     assert "VPOOL_CONFIG" not in vpool("doctor", "--sim", VPOOL_CONFIG="")[1]
     out = vpool("doctor", "--sim", VPOOL_CONFIG=FOLDER.name)[1]
-    assert out.count("VPOOL_CONFIG") == 1 and f"!!  VPOOL_CONFIG: {FOLDER.name}: no plain text file; it is left out\n" in out, out
+    assert out.count("VPOOL_CONFIG") == 1 and f"!!  VPOOL_CONFIG: {FOLDER.name}: it is not a plain text file; it is ignored\n" in out, out
     # A program that does not use CUDA is told nothing.
     done = subprocess.run(["true"], env={**ENV, "VPOOL_CONFIG": FILE, "LD_PRELOAD": ":".join(RUNTIMES + [LIBRARY])}, capture_output=True)
     assert not done.stderr, done
@@ -81,16 +81,16 @@ def the_programs_locale_changes_nothing():
 
 
 def files_that_are_none_are_told():
-    for path, text in (FILE + "none", "No such file"), (FOLDER.name, "no plain text file"), ("/dev/zero", "no plain text file"):
+    for path, text in (FILE + "none", "No such file"), (FOLDER.name, "not a plain text file"), ("/dev/zero", "not a plain text file"):
         values, said = guest("", VPOOL_CONFIG=path)
         assert len(said) == 1 and text in said[0] and values["VPOOL_SLACK"] == "5", (path, said)
     values, said = guest("slack = 1\n" + "#" * 20000)
     assert values["VPOOL_SLACK"] == "5" and "longer than" in said[0], said
     with open(FILE, "wb") as file:
         file.write(b"slack = 1\n\0")
-    assert "no plain text file" in guest(None)[1][0]
+    assert "not a plain text file" in guest(None)[1][0]
     os.mkfifo(FILE + ".pipe")
-    assert "no plain text file" in guest("", VPOOL_CONFIG=FILE + ".pipe")[1][0]
+    assert "not a plain text file" in guest("", VPOOL_CONFIG=FILE + ".pipe")[1][0]
 
 
 def a_script_counts_under_python():

@@ -64,7 +64,7 @@ def statistics_of_several_processes_are_all_kept():
         found = written()
         assert sorted(s["devices"][0]["peak_live_bytes"] >> 20 for s in found.values()) == [1, 2, 4], found
         assert "stats.json" in found and all(name in ("stats.json", f"stats-{s['pid']}.json") for name, s in found.items()), found
-        assert err.count("is of another process") == 2 and "this one's statistics are in" in err, err
+        assert err.count("belongs to another process") == 2 and "which ended first; these are in" in err, err
         assert vpool("run", "--sim", f"--stats={folder}/%p", "sh", "-c", script)[2] == ""
 
 
@@ -93,7 +93,7 @@ def what_is_spilled_is_told():
     with tempfile.TemporaryDirectory() as folder:
         dump = {"VPOOL_DUMP": "exit", "VPOOL_DUMP_FILE": folder + "/dump.json"}
         status, _, err = vpool("run", "--sim", GUEST, "open", "alloc=3", "alloc=4", "alloc=1", **spill, **dump)
-        assert status == 0 and err.count("lie in the host's memory now (VPOOL_SPILL)") == 1, err
+        assert status == 0 and err.count("of live blocks are in host memory now (VPOOL_SPILL)") == 1, err
         assert "  spilled: 2 blocks, at most 8.0 MiB in the host's memory at once\n" in err, err
         with open(folder + "/dump.json") as file, open(os.path.join(SCHEMAS, "dump.schema.json")) as described:
             written = json.load(file)

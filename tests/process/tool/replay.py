@@ -200,7 +200,7 @@ def a_wrong_option_is_told_of():
     plain, wrong = vpool("--json", path), vpool("--json", path, VPOOL_WAIT="nevr", VPOOL_HANDEL="2M")
     assert not plain.stderr and wrong.returncode == 0, wrong
     assert wrong.stderr.splitlines() == ["vpool: VPOOL_WAIT=nevr is not valid (allowed: auto, early, late, never); using auto",
-                                         "vpool: VPOOL_HANDEL is no option of vpool; did you mean VPOOL_HANDLE?"], wrong.stderr
+                                         "vpool: VPOOL_HANDEL is not an option of vpool; did you mean VPOOL_HANDLE?"], wrong.stderr
 
 
 def settings_for_programs_are_not_the_replays():
