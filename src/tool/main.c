@@ -27,7 +27,7 @@ int vp_tool_seconds(const char *command, const char *text, double least, double 
     char *end;
     *seconds = strtod(text, &end);
     if (end == text || *end || !(*seconds >= least && *seconds <= 86400))
-        return vp_tool_usage(command, "'%s' is no number of seconds: %g to 86400", text, least);
+        return vp_tool_usage(command, "'%s' is not a number of seconds: %g to 86400", text, least);
     return 0;
 }
 

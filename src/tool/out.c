@@ -221,7 +221,7 @@ int vp_out_spare(const char *command, const char *output, char *const *inputs, i
         return 0;
     for (int i = 0; i < count; i++)
         if (!stat(inputs[i], &from) && from.st_ino == to.st_ino && from.st_dev == to.st_dev)
-            return vp_tool_usage(command, "%s is to be read, and would be written over", output);
+            return vp_tool_usage(command, "%s is an input, and would be overwritten", output);
     return 0;
 }
 

@@ -299,7 +299,7 @@ static VP_LOCKED void write_file(const char *pattern) {
         close(fd);
         path = own;
         fd = vp_output_open(own, 0);
-        vp_log_print("VPOOL_STATS: %s belongs to another process, which ended first; these are in %s", name, own);
+        vp_log_print("VPOOL_STATS: %s belongs to another process; the statistics of this one are in %s", name, own);
     }
     int err = fd < 0 ? fd : plain && ftruncate(fd, 0) ? -errno : write_json(fd);
     if (fd >= 0 && close(fd) < 0 && !err)

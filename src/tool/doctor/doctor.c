@@ -154,10 +154,11 @@ static void say_device(char *line) {
     }
     say(mark, "device %d, %s, %.1f GiB: %s%s%s%s%s", number, rest ? rest : "?", (double)bytes / (1 << 30),
         *has ? "has " : "", has, *lacks ? (*has ? "; lacks " : "lacks ") : "", lacks,
-        mark == WRONG ? ": its memory is left to CUDA; only newer devices and drivers can be served" : "");
+        mark == WRONG ? ": its memory is left to CUDA; vpool needs a newer device or driver" : "");
     if (strstr(lacks, "memory pools") && vp_options()->adopt != VP_ADOPT_NOTHING)
         say(WRONG,
-            "device %d: PyTorch, JAX and TensorFlow are told to use memory pools and fail without: VPOOL_ADOPT=0",
+            "device %d: PyTorch, JAX and TensorFlow are told to use memory pools, and fail without them: "
+            "set VPOOL_ADOPT=0",
             number);
 }
 
@@ -165,10 +166,10 @@ static void say_failure(char *line) {
     int code = atoi(line);
     const char *advice =
         code == CUDA_ERROR_NO_DEVICE
-            ? "is there a GPU, does CUDA_VISIBLE_DEVICES name it, was the container given it (--gpus all)?"
+            ? "is there a GPU, does CUDA_VISIBLE_DEVICES include it, does the container have it (--gpus all)?"
         : code == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH || code == CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE
-            ? "the kernel's driver and libcuda.so.1 are of different versions: reboot, or take the "
-              "container's compat folder out of the path"
+            ? "the kernel's driver and libcuda.so.1 have different versions: reboot, or remove the "
+              "container's compat folder from the path"
             : "nvidia-smi and the kernel's log may say more";
     say(WRONG, "the driver: %s; %s", line + strcspn(line, " ") + 1, advice);
 }
@@ -278,12 +279,12 @@ static void check_environment(void) {
     vp_options_parse(&options, look_up, NULL, complain, NULL);
     vp_options_find_unknown(environ, complain, NULL);
     if (options.policy == VP_POLICY_NATIVE)
-        say(NOTE, "VPOOL_POLICY=native: everything is left to CUDA, and counted");
+        say(NOTE, "VPOOL_POLICY=native: everything is left to CUDA and only counted");
     if (options.adopt == VP_ADOPT_NOTHING)
         say(NOTE, "VPOOL_ADOPT=0: frameworks keep their own caches on top");
     if (options.sync_free)
-        say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, as plain "
-                  "CUDA is");
+        say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, "
+                  "like CUDA alone");
     const char *named = getenv("VPOOL_CONFIG"), *config = named && *named ? named : VP_CONFIG_FILE;
     int err = vp_options_check_file(config, complain, NULL);
     if (!err)
@@ -302,8 +303,8 @@ static void check_environment(void) {
         say(NOTE, "LD_PRELOAD does not name %s here: vpool run sets it for one program%s%s", wanted,
             list && *list ? "; it is now " : "", list && *list ? list : "");
     else if (strcmp(there, wanted) && strcmp(there, "libvpool-compare.so"))
-        say(WRONG, "LD_PRELOAD names %s, and VPOOL_POLICY a policy that is in %s alone: vpool's own serves here", there,
-            wanted);
+        say(WRONG, "LD_PRELOAD names %s, but VPOOL_POLICY names a policy that only %s has: vpool's own policy serves",
+            there, wanted);
     else if (all_there)
         say(OK, "LD_PRELOAD names %s: %s", there, list);
     if (options.adopt != VP_ADOPT_NOTHING && options.policy != VP_POLICY_NATIVE)
@@ -389,7 +390,7 @@ static void check_library(const char *library, bool driver) {
     free(text);
     repeat_messages();
     if (*stopped)
-        say(WRONG, "a program under libvpool.so does not come to its end: %s", stopped);
+        say(WRONG, "a program under libvpool.so does not finish: %s", stopped);
     if (!driver || failed || *stopped)
         return;
     if (!read_stats(in_folder("probe.stats"), &stats))
@@ -415,12 +416,12 @@ static const char *reason(const char *call) {
                        "leaves to CUDA"},
         {"cuMemAllocPitch", "as for cuMemAlloc"},
         {"cuMemAllocAsync", "the stream captures (the call becomes a node of its graph), or the device's "
-                            "pool was exchanged for a foreign one"},
-        {"cuMemAllocFromPoolAsync", "the stream captures, or the pool is one that we do not serve (made for "
+                            "pool was replaced by a foreign one"},
+        {"cuMemAllocFromPoolAsync", "the stream captures, or the pool is one that vpool does not serve (made for "
                                     "export, or not on a device)"},
         {"cuMemPoolCreate", "a pool made for export, or not on a device, stays CUDA's"},
-        {"cuMemFree", "the pointer was not ours"},
-        {"cuMemFreeAsync", "the pointer was not ours, or the stream captures"},
+        {"cuMemFree", "the pointer was not from the pool"},
+        {"cuMemFreeAsync", "the pointer was not from the pool, or the stream captures"},
     };
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (!strcmp(call, reasons[i].call))
@@ -438,9 +439,9 @@ static void say_process(const char *pid, bool main, const struct stats *s) {
             (double)s->peak_held / (1 << 20));
     else
         say(WRONG,
-            "%s (process %s) used CUDA and was served nothing: its allocator maps memory itself (PyTorch's "
+            "%s (process %s) used CUDA, but vpool served nothing: its allocator maps memory itself (PyTorch's "
             "expandable segments, JAX's default), "
-            "or all it asked for went on to CUDA",
+            "or everything it asked for went on to CUDA",
             which, pid);
     vp_learnt_fitted(&s->plan, which, pid, say);
     for (unsigned i = 0; i < s->passed_count; i++)
@@ -449,11 +450,11 @@ static void say_process(const char *pid, bool main, const struct stats *s) {
 }
 
 static const char *const unused[] = {
-    [VP_TOO_SHORT] = "no process used CUDA through libvpool.so, and the program ended too soon for a look into it",
+    [VP_TOO_SHORT] = "no process used CUDA through libvpool.so, and the program ended too soon to be inspected",
     [VP_MISSING] = "libvpool.so was not seen in the program, and no process used CUDA through it",
-    [VP_THERE] = "libvpool.so was in the program, but no process used CUDA through it to its end",
-    [VP_WITH_DRIVER] = "libvpool.so was in the program, and the driver, but no process used CUDA through it: what is "
-                       "opened with RTLD_DEEPBIND goes past it, as Taichi does"};
+    [VP_THERE] = "libvpool.so was in the program, but no process used CUDA through it until the end",
+    [VP_WITH_DRIVER] = "libvpool.so was in the program, and the driver, but no process used CUDA through it: calls "
+                       "of a library opened with RTLD_DEEPBIND bypass it, as in Taichi"};
 
 static void check_program(char **argv, const char *library) {
     const char *obstacle = vp_launch_obstacle(*argv);
@@ -530,7 +531,7 @@ int vp_tool_doctor(int argc, char **argv) {
         }
     }
     if (capacity && !vp_launch_is_size(capacity))
-        return vp_tool_usage("doctor", "'%s' is no size of a device: " VP_LAUNCH_SIZES, capacity);
+        return vp_tool_usage("doctor", "'%s' is not a device size: " VP_LAUNCH_SIZES, capacity);
     if (!vp_launch_room("doctor", folder)) {
         fprintf(stderr, "vpool doctor: %s: %s\n", folder, strerror(errno));
         return 1;

@@ -33,15 +33,15 @@ static void check_here(const struct vp_options *o, teller *say) {
     char line[256];
     int err;
     if (!o->page)
-        say(NOTE, "VPOOL_PAGE=0: no other process sees this one, which is asked for no idle memory");
+        say(NOTE, "VPOOL_PAGE=0: other processes do not see this one and ask it for no idle memory");
     else if (!o->lend)
-        say(NOTE, "VPOOL_LEND=0: idle memory goes to no other process, even one that lacks it");
+        say(NOTE, "VPOOL_LEND=0: idle memory is not given back to processes that lack memory");
     else if ((err = page_obstacle())) {
         snprintf(line, sizeof line, "%s: %s: processes do not see each other there, and lend no idle memory",
                  VP_SHARED_STATS_FOLDER, strerror(err));
         say(NOTE, line);
     } else if (!vp_process_namespace())
-        say(NOTE, "/proc does not tell the namespace of process ids: no idle memory is lent");
+        say(NOTE, "/proc does not show the namespace of process ids, so no idle memory is lent");
     else
         say(OK, "idle memory is lent to processes of this user on the same device, in this container (VPOOL_LEND)");
 }

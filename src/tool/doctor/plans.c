@@ -19,11 +19,11 @@ static void check_folder(const char *folder, teller *say) {
     if (lstat(folder, &about))
         return;
     if (!S_ISDIR(about.st_mode))
-        say(WRONG, "%s is no folder: no plans are kept there", folder);
+        say(WRONG, "%s is not a folder: no plans are kept there", folder);
     else if (about.st_uid != geteuid())
-        say(WRONG, "%s is another user's: no plans are kept there", folder);
+        say(WRONG, "%s belongs to another user: no plans are kept there", folder);
     else if (about.st_mode & (S_IWGRP | S_IWOTH))
-        say(WRONG, "others may write to %s: chmod go-w it", folder);
+        say(WRONG, "others may write to %s: run chmod go-w on it", folder);
 }
 
 /* Which is no plan to be forgotten. */
@@ -94,7 +94,7 @@ void vp_learnt_doctor(const char *option, bool stalloc, teller *say) {
         check_named(option, say);
     if (!known) {
         if (on)
-            say(WRONG, "VPOOL_PLAN=auto: neither XDG_CACHE_HOME nor HOME says where plans are to be");
+            say(WRONG, "VPOOL_PLAN=auto: neither XDG_CACHE_HOME nor HOME says where to keep plans");
         return;
     }
     check_folder(folder, say);
@@ -105,7 +105,7 @@ void vp_learnt_doctor(const char *option, bool stalloc, teller *say) {
     else if (!*option && count)
         say(NOTE, "plans are off, and %zu of %.1f KiB are in %s: VPOOL_PLAN=auto uses them", count, size, folder);
     else if (!*option)
-        say(NOTE, "plans are off: VPOOL_PLAN=auto has a second run begin where the first ended");
+        say(NOTE, "plans are off: with VPOOL_PLAN=auto a second run begins where the first ended");
 }
 
 void vp_learnt_take(struct vp_learnt_told *told, const char *path, const char *value) {

@@ -91,7 +91,7 @@ static int check(const struct options *o, int left) {
     if (left != 1)
         return vp_tool_usage("export", left ? "one trace or dump at a time" : "no trace and no dump given");
     if (!o->format->text && !o->output && isatty(STDOUT_FILENO))
-        return vp_tool_usage("export", "--%s is no text: -o FILE, or a pipe", o->format->name);
+        return vp_tool_usage("export", "--%s is not text: use -o FILE, or a pipe", o->format->name);
     return 0;
 }
 
@@ -123,7 +123,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         case 'c':
             o->replay.capacity = optarg;
             if (!vp_launch_is_size(optarg))
-                status = vp_tool_usage("export", "'%s' is no capacity: " VP_LAUNCH_SIZES, optarg);
+                status = vp_tool_usage("export", "'%s' is not a capacity: " VP_LAUNCH_SIZES, optarg);
             break;
         case 'h': *asked_help = true; return 0;
         default: status = vp_tool_unknown("export", long_options, argv);
@@ -151,7 +151,7 @@ static int export_dump(const struct options *o, const char *path) {
     struct vp_dump_file dump;
     char message[512];
     if (!o->format->of_dumps)
-        return vp_tool_usage("export", "--%s is of a trace, not of a dump", o->format->name);
+        return vp_tool_usage("export", "--%s needs a trace, not a dump", o->format->name);
     if (vp_dump_read(&dump, path, message, sizeof message) < 0) {
         fprintf(stderr, "vpool export: %s\n", message);
         return 1;

@@ -84,7 +84,7 @@ int vp_tool_help(int argc, char **argv) {
         return 0;
     }
     if (!strcmp(argv[1], "--completion") && argc == 3)
-        return vp_tool_usage("help", "'%s' is no shell with a completion: bash, zsh or fish", argv[2]);
+        return vp_tool_usage("help", "'%s' is not a shell with a completion: bash, zsh or fish", argv[2]);
     if (!strcmp(argv[1], "--man") && argc <= 3)
         return vp_tool_usage("help", "--man is followed by vpool or libvpool");
     if (argc > 2 || *argv[1] == '-')

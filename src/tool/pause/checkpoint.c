@@ -22,7 +22,7 @@ static bool find(struct vp_checkpoint *c, void *driver) {
 const char *vp_checkpoint_words(const struct vp_checkpoint *c, CUresult res) {
     const char *words = NULL;
     if (!c->cuGetErrorString || c->cuGetErrorString(res, &words) || !words)
-        words = "an error without a name";
+        words = "an unnamed error";
     return words;
 }
 

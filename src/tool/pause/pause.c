@@ -134,7 +134,8 @@ static int clean_up(struct job *job, const char *command, bool interrupted) {
     else if (state == CU_PROCESS_STATE_CHECKPOINTED)
         fprintf(stderr, "vpool %s: %s; process %d sleeps, vpool resume %d wakes it\n", command, what, pid, pid);
     else
-        fprintf(stderr, "vpool %s: %s; process %d may be locked: vpool doctor tells, vpool resume %d lets it run on\n",
+        fprintf(stderr,
+                "vpool %s: %s; process %d may be locked: vpool doctor shows whether, vpool resume %d lets it run on\n",
                 command, what, pid, pid);
     if (state == CU_PROCESS_STATE_RUNNING) {
         vp_screen_mark(&job->who, false);
@@ -191,7 +192,7 @@ static int parse(struct job *job, int *pid, bool *helped, int argc, char **argv)
         return vp_tool_usage(command, argc == optind ? "no process id given" : "one process at a time");
     const long number = strtol(argv[optind], &end, 10);
     if (*end || end == argv[optind] || number <= 0 || number > INT32_MAX)
-        return vp_tool_usage(command, "'%s' is no process id", argv[optind]);
+        return vp_tool_usage(command, "'%s' is not a process id", argv[optind]);
     *pid = (int)number;
     return 0;
 }

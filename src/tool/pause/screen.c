@@ -110,15 +110,15 @@ static const char *of_page(unsigned told) {
     if (told & (VP_TOLD_TIES << VP_TIE_MANAGED))
         return "it has managed memory (cudaMallocManaged), which the driver's checkpoint cannot take";
     if (told & (VP_TOLD_TIES << VP_TIE_EXPORT))
-        return "it has shown memory or events to other processes (CUDA IPC, or an exported handle)";
+        return "it has shared memory or events with other processes (CUDA IPC, or an exported handle)";
     if (told & (VP_TOLD_TIES << VP_TIE_IMPORT))
-        return "it has opened memory, events or semaphores of others (CUDA IPC, or an imported handle)";
+        return "it has opened memory, events or semaphores of other processes (CUDA IPC, or an imported handle)";
     if (told & (VP_TOLD_TIES << VP_TIE_REGISTERED))
         return "its memory is known to a network or another library (registered, or shown as a file)";
     if (told & (VP_TOLD_TIES << VP_TIE_MULTICAST))
         return "it has a multicast object";
     if (told & VP_TOLD_CAPTURES)
-        return "a stream of it captures: try again when the graph is made";
+        return "one of its streams is capturing: try again when the graph is made";
     return NULL;
 }
 
@@ -126,13 +126,13 @@ const char *vp_screen_refusal(const struct vp_screened *s) {
     const unsigned told = s->page ? atomic_load(&s->stats.ties.told) : 0;
     const char *why = of_page(told);
     if (geteuid() && s->uid != geteuid())
-        return "it is another user's, or has raised privileges: only root may";
+        return "it belongs to another user or has raised privileges: only root may do this";
     if (!s->cuda)
         return "it does not use CUDA (libcuda.so.1 is not loaded there)";
     if (why)
         return why;
     if (s->shares)
-        return "NCCL has memory in common with other ranks there (/dev/shm/nccl-...)";
+        return "NCCL shares memory with other ranks there (/dev/shm/nccl-...)";
     if (!told && s->nccl && is_rank(s->pid))
         return "NCCL is loaded there, and it is one of several ranks";
     return NULL;

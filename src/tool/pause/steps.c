@@ -107,9 +107,10 @@ static int check_running(struct work *w) {
     case CU_PROCESS_STATE_CHECKPOINTED:
         return say(VP_PAUSE_REFUSED, "process %d is paused already; vpool resume %d wakes it", pid, pid);
     case CU_PROCESS_STATE_LOCKED:
-        return say(VP_PAUSE_REFUSED,
-                   "process %d is locked, by a pause that was cut short or goes on; vpool resume %d lets it run on",
-                   pid, pid);
+        return say(
+            VP_PAUSE_REFUSED,
+            "process %d is locked by a pause that was interrupted or is in progress; vpool resume %d lets it run on",
+            pid, pid);
     default: return say(VP_PAUSE_REFUSED, "process %d is not paused: its last checkpoint has failed for good", pid);
     }
 }
@@ -120,7 +121,7 @@ static int begin_record(struct work *w) {
     const int pid = w->who->pid;
     w->file = vp_asleep_open(w->who->uid, pid, true);
     if (w->file == -EBUSY)
-        return say(VP_PAUSE_REFUSED, "process %d is not paused: another vpool pause or resume is at it", pid);
+        return say(VP_PAUSE_REFUSED, "process %d is not paused: another vpool pause or resume is working on it", pid);
     const int status = check_running(w);
     const bool kept = status && vp_asleep_read(w->file, r); /* of a pause before */
     *r = (struct vp_asleep){.stage = VP_ASLEEP_BEGUN, .pid = pid, .helper = getppid(), .process = w->who->process};
@@ -155,9 +156,8 @@ static int lock(struct work *w, unsigned ms) {
     CUcheckpointLockArgs args = {.timeoutMs = ms};
     CUresult res = w->driver.cuCheckpointProcessLock(w->who->pid, &args);
     if (res == CUDA_ERROR_NOT_READY)
-        return say(VP_PAUSE_REFUSED,
-                   "process %d is not paused: what it has queued was not over within %.1f s; it runs on", w->who->pid,
-                   ms / 1e3);
+        return say(VP_PAUSE_REFUSED, "process %d is not paused: its queued work did not end within %.1f s; it runs on",
+                   w->who->pid, ms / 1e3);
     if (res)
         return say(VP_PAUSE_FAILED, "process %d is not paused: locking it failed: %s", w->who->pid, words(w, res));
     return VP_PAUSE_DONE;
@@ -244,17 +244,18 @@ static int make_room(struct work *w, uint32_t i, uint64_t until_ns) {
     memcpy(&uuid, w->record.device[i].uuid, sizeof uuid);
     for (;;) {
         if (device < 0 || !vp_checkpoint_free(&w->driver, device, &unused, &total))
-            return say(VP_PAUSE_FAILED, "process %d sleeps on: what is free of its device cannot be found out",
+            return say(VP_PAUSE_FAILED, "process %d stays asleep: the free memory of its device cannot be found out",
                        w->who->pid);
         const uint64_t need = bytes + to_spare(total), now = vp_clock_ns();
         if (unused >= need)
             return VP_PAUSE_DONE;
         if (some != VP_LEND_LATER || now - begin > LENT_NS || now > until_ns)
-            return say(VP_PAUSE_REFUSED,
-                       "process %d sleeps on: %.2f GiB of device %d are free, and %.2f are needed (%.2f, and %.2f to "
-                       "spare); vpool top shows who has the rest",
-                       w->who->pid, (double)unused / GIB, device, (double)need / GIB, (double)bytes / GIB,
-                       (double)to_spare(total) / GIB);
+            return say(
+                VP_PAUSE_REFUSED,
+                "process %d stays asleep: %.2f GiB of device %d are free, and %.2f are needed (%.2f, and %.2f to "
+                "spare); vpool top shows who has the rest",
+                w->who->pid, (double)unused / GIB, device, (double)need / GIB, (double)bytes / GIB,
+                (double)to_spare(total) / GIB);
         if (!vp_lend_borrow(&uuid, need - unused, need - unused, &some) && some == VP_LEND_LATER)
             nap(ASK_EVERY_MS);
     }
@@ -266,7 +267,7 @@ static void read_record(struct work *w) {
     if (!good)
         list_devices(w);
     if (!good && !w->who->page)
-        say(0, "what process %d needs was not written down: it is not compared with what is free", w->who->pid);
+        say(0, "the needs of process %d were not recorded, so they are not compared with the free memory", w->who->pid);
 }
 
 static int over(struct work *w) {
@@ -289,10 +290,11 @@ static int bring_back(struct work *w, uint64_t until_ns) {
     int status = VP_PAUSE_DONE;
     read_record(w);
     if (!vp_hold_begin(&w->record, until_ns))
-        return say(VP_PAUSE_FAILED,
-                   "process %d sleeps on: others are being brought back, and it was not its turn in time; or the "
-                   "lock is not ours (" VP_SHARED_STATS_FOLDER "/vpool-UID.lock)",
-                   pid);
+        return say(
+            VP_PAUSE_FAILED,
+            "process %d stays asleep: other processes are being woken, and its turn did not come in time; or the "
+            "lock is not ours (" VP_SHARED_STATS_FOLDER "/vpool-UID.lock)",
+            pid);
     /* Whoever was about to take more has taken it. */
     nap(20);
     for (uint32_t i = 0; i < w->record.devices && !status; i++)
@@ -300,7 +302,7 @@ static int bring_back(struct work *w, uint64_t until_ns) {
     CUresult res = status ? CUDA_SUCCESS : w->driver.cuCheckpointProcessRestore(pid, &args);
     vp_hold_end();
     if (res)
-        status = say(VP_PAUSE_FAILED, "process %d: bringing it back failed: %s; vpool doctor tells its state", pid,
+        status = say(VP_PAUSE_FAILED, "process %d could not be woken: %s; vpool doctor shows its state", pid,
                      words(w, res));
     return status ? status : let_go(w);
 }
@@ -314,7 +316,7 @@ int vp_resume_steps(struct vp_screened *who, uint64_t until_ns) {
         return VP_PAUSE_FAILED;
     w.file = vp_asleep_open(who->uid, pid, false);
     if (w.file == -EBUSY)
-        return say(VP_PAUSE_REFUSED, "process %d: another vpool pause or resume is at it", pid);
+        return say(VP_PAUSE_REFUSED, "process %d: another vpool pause or resume is working on it", pid);
     /* Now, when nobody else changes it. */
     CUresult res = w.driver.cuCheckpointProcessGetState(pid, &state);
     if (res)
@@ -324,7 +326,7 @@ int vp_resume_steps(struct vp_screened *who, uint64_t until_ns) {
     case CU_PROCESS_STATE_RUNNING: over(&w); return say(VP_PAUSE_REFUSED, "process %d is not paused: it runs", pid);
     case CU_PROCESS_STATE_LOCKED: status = let_go(&w); break;
     case CU_PROCESS_STATE_CHECKPOINTED: status = bring_back(&w, until_ns); break;
-    default: return say(VP_PAUSE_FAILED, "process %d cannot be brought back: the driver has given it up", pid);
+    default: return say(VP_PAUSE_FAILED, "process %d cannot be woken: the driver has given it up", pid);
     }
     if (!status)
         printf("process %d runs on, after %.1f s\n", pid, (double)(vp_clock_ns() - begin) / 1e9);

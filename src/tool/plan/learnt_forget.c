@@ -41,7 +41,7 @@ static int forget(const char *name) {
         err = -errno;
     if (err)
         fprintf(stderr, "vpool plan: %s: %s\n", *entry.path ? entry.path : name,
-                err == -EINVAL ? "no plan that a run has left" : strerror(-err));
+                err == -EINVAL ? "it is not a plan that a run has written" : strerror(-err));
     else
         printf("forgot %s\n", entry.path);
     vp_learnt_looked(&entry);
@@ -82,7 +82,7 @@ int vp_learnt_forget(int argc, char **argv) {
         all = true;
     }
     if (all == (optind < argc))
-        return vp_tool_usage("plan", all ? "--all, and a file" : "no plan named to be forgotten; --all means each");
+        return vp_tool_usage("plan", all ? "--all takes no file" : "no plan given to forget; --all forgets every plan");
     if (all)
         return forget_all();
     for (; optind < argc; optind++)

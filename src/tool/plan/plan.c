@@ -136,11 +136,11 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         case 'o': o->output = optarg; break;
         case 's':
             if (!parse_seconds(optarg, &o->limits.seconds))
-                status = vp_tool_usage("plan", "'%s' is no time: 0 to 86400 seconds", optarg);
+                status = vp_tool_usage("plan", "'%s' is not a time: 0 to 86400 seconds", optarg);
             break;
         case 'c':
             if (!vp_engine_size(optarg, &o->limits.capacity))
-                status = vp_tool_usage("plan", "'%s' is no size", optarg);
+                status = vp_tool_usage("plan", "'%s' is not a size", optarg);
             break;
         case 'p': o->limits.published = true; break;
         case 'j': o->json = true; break;
@@ -152,7 +152,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     if (!status && optind == argc)
         status = vp_tool_usage("plan", "no trace given");
     if (!status && o->output && argc - optind > 1)
-        status = vp_tool_usage("plan", "a plan is of one trace: -o with %d of them", argc - optind);
+        status = vp_tool_usage("plan", "-o writes the plan of one trace, and there are %d", argc - optind);
     return status ? status : vp_out_spare("plan", o->output, argv + optind, argc - optind);
 }
 

@@ -218,7 +218,7 @@ static void find_stacks(struct reader *r) {
             struct vp_dump_region *region = &dump->devices[d].regions[i];
             const uint32_t stack = vp_dump_stacks_at(&r->stacks, region->stack);
             if (region->stack && !stack)
-                r->fault = "a region of it names a stack that is not there";
+                r->fault = "one of its regions names a stack that is missing";
             region->stack = stack;
         }
 }
@@ -236,11 +236,12 @@ int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, siz
     if (!at && strlen(dump->text) != dump->length)
         at = dump->text + strlen(dump->text);
     if (at)
-        snprintf(message, room, "%s:%u: no JSON, or cut off", path, line_of(dump->text, at));
+        snprintf(message, room, "%s:%u: it is not JSON, or it is cut off", path, line_of(dump->text, at));
     else if (strcmp(r.format, "vpool-dump"))
-        snprintf(message, room, "%s:1: no dump of vpool (\"format\": \"vpool-dump\")", path);
+        snprintf(message, room, "%s:1: it is not a dump of vpool (\"format\": \"vpool-dump\")", path);
     else if (r.version != FORMAT_VERSION)
-        snprintf(message, room, "%s:1: a dump of version %lu, and %d is known", path, r.version, FORMAT_VERSION);
+        snprintf(message, room, "%s:1: a dump of version %lu; this vpool reads version %d", path, r.version,
+                 FORMAT_VERSION);
     for (size_t i = 0; i < dump->count && !r.fault; i++)
         r.fault = fault_of(&dump->devices[i]);
     if (!r.fault && !*message)

@@ -144,12 +144,12 @@ static const char *make_stacks(struct vp_dump_stacks *d, struct vp_stacks *out, 
         const uint64_t frame = vp_numbers_get(frames, s[i].frame + 1);
         const uint32_t parent = s[i].parent ? vp_dump_stacks_at(d, s[i].parent) : 0;
         if (!s[i].number || !frame || (s[i].parent && !parent))
-            return "a stack of it has a caller or a frame that is not there";
+            return "one of its stacks has a caller or a frame that is missing";
         if (vp_dump_stacks_at(d, s[i].number))
-            return "two stacks of it have one number";
+            return "two of its stacks have the same number";
         const uint32_t depth = vp_stacks_at(out, parent)->depth + 1;
         if (depth > DEEPEST)
-            return "a stack of it is too deep";
+            return "one of its stacks is too deep";
         struct vp_stack *made = vp_array_add(&out->stacks, sizeof *made);
         if (!made || vp_numbers_set(&d->numbers, s[i].number + 1, out->stacks.count - 1))
             return no_memory;

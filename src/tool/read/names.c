@@ -167,7 +167,7 @@ static const char *open_module(struct module *m, const struct vp_module *about) 
     if (!module || !dw.elf(module, &m->bias))
         return "cannot be read";
     if (!is_same(module, about->build_id))
-        return "is another one than that which was recorded";
+        return "is not the one that was recorded";
     m->module = module;
     return NULL;
 }

@@ -35,7 +35,8 @@ bool vp_trace_number(const char *text, int base, uint64_t *out) {
 }
 
 int vp_trace_field(struct vp_trace_reader *r, const char *text, uint64_t most, const char *name, uint64_t *out) {
-    return vp_trace_number(text, 10, out) && *out <= most ? 0 : vp_trace_fault(r, "'%.40s' is no %s", text, name);
+    return vp_trace_number(text, 10, out) && *out <= most ? 0
+                                                          : vp_trace_fault(r, "'%.40s' is not a valid %s", text, name);
 }
 
 /* As the versions of RMM print them: 0x7f00, 7f00, and what printf makes of NULL. */
@@ -90,7 +91,7 @@ static int note_device(struct vp_trace_reader *r, uint64_t id, uint16_t *device)
     if (n && t->devices[n - 1] == *device)
         return 0;
     if (t->device_count == VP_TRACE_DEVICES)
-        return vp_trace_fault(r, "allocation %" PRIu64 " is of a %dth device", id, VP_TRACE_DEVICES + 1);
+        return vp_trace_fault(r, "allocation %" PRIu64 " is on device number %d", id, VP_TRACE_DEVICES + 1);
     memmove(t->devices + n + 1, t->devices + n, (t->device_count++ - n) * sizeof *t->devices);
     t->devices[n] = *device;
     return 0;
@@ -144,13 +145,13 @@ static int our_event(struct vp_trace_reader *r, char **f, size_t fields) {
     if (fields != 5 && !(e.alloc && fields == 6))
         return vp_trace_fault(r, "expected op,id,size,stream,us");
     if (!vp_trace_number(f[1], 10, &id) || id == UINT64_MAX)
-        return vp_trace_fault(r, "'%.40s' is no id", f[1]);
+        return vp_trace_fault(r, "'%.40s' is not a valid id", f[1]);
     if (!vp_trace_number(f[2], 10, &e.size) || (e.alloc && !e.size))
-        return vp_trace_fault(r, "'%.40s' is no size", f[2]);
+        return vp_trace_fault(r, "'%.40s' is not a valid size", f[2]);
     if (!vp_trace_number(f[3], 10, &stream) || stream == UINT64_MAX)
-        return vp_trace_fault(r, "'%.40s' is no stream", f[3]);
+        return vp_trace_fault(r, "'%.40s' is not a valid stream", f[3]);
     if (!vp_trace_number(f[4], 10, &e.us))
-        return vp_trace_fault(r, "'%.40s' is no time", f[4]);
+        return vp_trace_fault(r, "'%.40s' is not a valid time", f[4]);
     if (fields == 6 && vp_trace_field(r, f[5], UINT32_MAX, "stack", &stack) < 0)
         return -EINVAL;
     e.stack = stack ? (uint32_t)vp_numbers_get(&r->stacks, stack + 1) : 0;
@@ -209,11 +210,11 @@ static int rmm_line(struct vp_trace_reader *r, char *line) {
     if (!alloc && !failed && strcmp(f[2], "free") && strcmp(f[2], "deallocate"))
         return vp_trace_fault(r, "unknown action '%.20s': allocate, free or allocate failure", f[2]);
     if (!pointer(f[3], &address) || address == UINT64_MAX)
-        return vp_trace_fault(r, "'%.40s' is no pointer", f[3]);
+        return vp_trace_fault(r, "'%.40s' is not a valid pointer", f[3]);
     if (!vp_trace_number(f[4], 10, &size))
-        return vp_trace_fault(r, "'%.40s' is no size", f[4]);
+        return vp_trace_fault(r, "'%.40s' is not a valid size", f[4]);
     if (!pointer(f[5], &stream) || stream == UINT64_MAX)
-        return vp_trace_fault(r, "'%.40s' is no stream", f[5]);
+        return vp_trace_fault(r, "'%.40s' is not a valid stream", f[5]);
     const struct vp_trace_event e = {.alloc = alloc, .size = size, .us = clock_time(f[1])};
     return failed || !size ? 0 : add(r, &e, address, stream);
 }
@@ -248,8 +249,7 @@ static int read_head(struct vp_trace_reader *r, struct vp_source *s) {
         head[n - 1] = 0;
     r->rmm = !strcmp(head, "Thread,Time,Action,Pointer,Size,Stream");
     if (!r->rmm && strcmp(head, "op,id,size,stream,us"))
-        return vp_trace_fault(r,
-                              "no header of a trace: op,id,size,stream,us or Thread,Time,Action,Pointer,Size,Stream");
+        return vp_trace_fault(r, "expected the header op,id,size,stream,us or Thread,Time,Action,Pointer,Size,Stream");
     return 0;
 }
 

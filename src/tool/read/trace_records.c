@@ -136,7 +136,7 @@ static int read_frame(struct vp_trace_reader *r, struct vp_frame *f, char *text)
     if (f->kind == VP_FRAME_TEXT)
         return (f->name = strdup(text)) ? 0 : -ENOMEM;
     if (!second || (f->kind == VP_FRAME_PYTHON && !third))
-        return vp_trace_fault(r, "'%.40s' is no frame", text);
+        return vp_trace_fault(r, "'%.40s' is not a valid frame", text);
     *second++ = 0;
     if (vp_trace_field(r, text, UINT32_MAX, f->kind == VP_FRAME_PYTHON ? "line" : "module", &number) < 0)
         return -EINVAL;
@@ -145,7 +145,7 @@ static int read_frame(struct vp_trace_reader *r, struct vp_frame *f, char *text)
         f->module = (uint32_t)place - 1;
         if (!place)
             return vp_trace_fault(r, "module %" PRIu64 " is not defined", number);
-        return vp_trace_number(second, 16, &f->offset) ? 0 : vp_trace_fault(r, "'%.40s' is no offset", second);
+        return vp_trace_number(second, 16, &f->offset) ? 0 : vp_trace_fault(r, "'%.40s' is not a valid offset", second);
     }
     *third++ = 0;
     f->line = (uint32_t)number;
@@ -241,7 +241,7 @@ static int begin_module(struct vp_trace_reader *r, char **f) {
     if (vp_trace_field(r, f[1], UINT32_MAX, "module", &r->text.number) < 0)
         return -EINVAL;
     if (strspn(f[2], "0123456789abcdefABCDEF") != strlen(f[2]))
-        return vp_trace_fault(r, "'%.40s' is no build id", f[2]);
+        return vp_trace_fault(r, "'%.40s' is not a valid build id", f[2]);
     free(r->text.build_id);
     r->text.build_id = strdup(f[2]);
     return r->text.build_id ? begin_text(r, 'l', f[3]) : -ENOMEM;

@@ -54,7 +54,8 @@ static void lift_limit(const char *command) {
         return;
     addresses.rlim_cur = addresses.rlim_max;
     if (setrlimit(RLIMIT_AS, &addresses) || addresses.rlim_max != RLIM_INFINITY)
-        fprintf(stderr, "vpool %s: addresses are limited here (ulimit -v): what finds none counts as out of memory\n",
+        fprintf(stderr,
+                "vpool %s: addresses are limited here (ulimit -v): a request that finds none counts as out of memory\n",
                 command);
 }
 

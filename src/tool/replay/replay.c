@@ -334,7 +334,7 @@ static bool replays(const struct options *o, const struct vp_policy *policy) {
 /* What getopt cannot know to be wrong. */
 static int check(const struct options *o, int traces) {
     if (o->replay.gpu && o->replay.modelled)
-        return vp_tool_usage("replay", "--lag models a GPU: not with --gpu");
+        return vp_tool_usage("replay", "--lag models a GPU, so it cannot go with --gpu");
     if (o->plan && !replays(o, &vp_policy_stalloc))
         return vp_tool_usage("replay", "--plan is for the policy stalloc");
     return traces ? 0 : vp_tool_usage("replay", "no trace given");
@@ -367,27 +367,27 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         case 'c':
             o->replay.capacity = optarg;
             if (!vp_launch_is_size(optarg))
-                status = vp_tool_usage("replay", "'%s' is no capacity: " VP_LAUNCH_SIZES, optarg);
+                status = vp_tool_usage("replay", "'%s' is not a capacity: " VP_LAUNCH_SIZES, optarg);
             break;
         case 'H':
             if (!parse_handle(optarg, &o->replay.handle))
-                status = vp_tool_usage("replay", "'%s' is no size of a handle: 64K to 1G", optarg);
+                status = vp_tool_usage("replay", "'%s' is not a handle size: 64K to 1G", optarg);
             break;
         case 'l':
             if (!parse_us(optarg, &o->replay.lag_ns))
-                status = vp_tool_usage("replay", "'%s' is no lag: 0 to 10000000 microseconds", optarg);
+                status = vp_tool_usage("replay", "'%s' is not a lag: 0 to 10000000 microseconds", optarg);
             break;
         case 'w':
             if (!parse_us(optarg, &o->replay.work_ns))
-                status = vp_tool_usage("replay", "'%s' is no time: 0 to 10000000 microseconds", optarg);
+                status = vp_tool_usage("replay", "'%s' is not a time: 0 to 10000000 microseconds", optarg);
             break;
         case 'r':
             if (!parse_number(optarg, 1000, &o->replay.repeat))
-                status = vp_tool_usage("replay", "'%s' is no number of repetitions: 1 to 1000", optarg);
+                status = vp_tool_usage("replay", "'%s' is not a number of repetitions: 1 to 1000", optarg);
             break;
         case 'L':
             if (!parse_number(optarg, 100, &o->replay.late))
-                status = vp_tool_usage("replay", "'%s' is no percentage: 1 to 100", optarg);
+                status = vp_tool_usage("replay", "'%s' is not a percentage: 1 to 100", optarg);
             break;
         case 'P': o->plan = optarg; break;
         case 'j': o->json = true; break;

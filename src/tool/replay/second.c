@@ -21,7 +21,7 @@ const char *vp_second_path(const char *command) {
     if (strcmp(path, "auto") != 0)
         return *path ? path : NULL;
     if (!said)
-        fprintf(stderr, "vpool %s: VPOOL_PLAN=auto is for programs: a replay wants a file's name\n", command);
+        fprintf(stderr, "vpool %s: VPOOL_PLAN=auto is for programs: a replay needs the name of a file\n", command);
     said = true;
     return NULL;
 }
@@ -92,7 +92,7 @@ static void read_plan(struct vp_second *s, const char *command) {
     if (!err && (err = vp_ahead_start(s->pool, &learnt, false)))
         snprintf(why, sizeof why, "%s", err == -EINVAL ? "it does not suit the device" : strerror(-err));
     if (err && err != -ENOENT)
-        fprintf(stderr, "vpool %s: VPOOL_PLAN: %s: %s; it is not used\n", command, s->path, why);
+        fprintf(stderr, "vpool %s: VPOOL_PLAN: %s: %s; the plan is not used\n", command, s->path, why);
     s->used = !err;
 }
 
@@ -151,7 +151,7 @@ static void write_plan(struct vp_second *s, const char *command, const char *pro
     if (mem)
         munmap(mem, bytes);
     if (err)
-        fprintf(stderr, "vpool %s: VPOOL_PLAN: %s: %s; it is not written\n", command, s->path, strerror(-err));
+        fprintf(stderr, "vpool %s: VPOOL_PLAN: %s: %s; the plan is not written\n", command, s->path, strerror(-err));
 }
 
 void vp_second_end(struct vp_second *s, const char *command, const char *program, struct vp_second_figures *out) {

@@ -364,7 +364,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
         case 'c':
             o->replay.capacity = optarg;
             if (!vp_launch_is_size(optarg))
-                status = vp_tool_usage("report", "'%s' is no capacity: " VP_LAUNCH_SIZES, optarg);
+                status = vp_tool_usage("report", "'%s' is not a capacity: " VP_LAUNCH_SIZES, optarg);
             break;
         case 'h': *asked_help = true; return 0;
         default: status = vp_tool_unknown("report", long_options, argv);

@@ -244,7 +244,7 @@ int vp_launch_exec(const char *command, char **argv) {
     bool apart = err == ENOENT && !strncmp(before, "--", 2) && before[2] && strcmp(before, "--quiet");
     fprintf(stderr, "vpool %s: %s: %s", command, *argv, strerror(err));
     if (apart && !strchr(before, '='))
-        fprintf(stderr, "; a value stands behind '=': %s=%s", before, *argv);
+        fprintf(stderr, "; write a value after '=': %s=%s", before, *argv);
     fputc('\n', stderr);
     return err == ENOENT ? 127 : 126;
 }

@@ -41,7 +41,7 @@ void vp_launch_simulate(const char *folder, const char *capacity);
 /* Is that a size that a simulated device can have (src/sim/options.c), as VPOOL_SIM reads it? */
 #define VP_LAUNCH_LEAST ((uint64_t)1 << 20)
 #define VP_LAUNCH_MOST ((uint64_t)1 << 46)
-#define VP_LAUNCH_SIZES "1M to 64T, a number with K, M, G or T behind"
+#define VP_LAUNCH_SIZES "1M to 64T, a number with suffix K, M, G or T"
 bool vp_launch_is_size(const char *text);
 
 /* Why a program, found as execvp() does, will not load the library: a constant, or NULL where nothing speaks

@@ -388,7 +388,7 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
     find_traces(traces, &since);
     const bool unread = !traces->count && traces->unread;
     if (unread)
-        fprintf(stderr, "vpool run: %s: what was recorded cannot be read, and there is no page\n", page);
+        fprintf(stderr, "vpool run: %s: the recording cannot be read, so there is no page\n", page);
     else if (!traces->count)
         fprintf(
             stderr,

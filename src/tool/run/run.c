@@ -165,7 +165,7 @@ static int parse(struct wish *wish, int argc, char **argv, bool *asked_help) {
             return status;
     }
     if (wish->capacity && !vp_launch_is_size(wish->capacity))
-        return vp_tool_usage("run", "'%s' is no size of a device: " VP_LAUNCH_SIZES, wish->capacity);
+        return vp_tool_usage("run", "'%s' is not a device size: " VP_LAUNCH_SIZES, wish->capacity);
     return optind == argc ? vp_tool_usage("run", "no program given") : 0;
 }
 

@@ -73,7 +73,7 @@ int vp_tool_exporter(int argc, char **argv) {
     if (optind < argc)
         return vp_tool_usage("exporter", "unknown argument '%s'", argv[optind]);
     if (file && address)
-        return vp_tool_usage("exporter", "--file and --listen: one of them");
+        return vp_tool_usage("exporter", "use either --file or --listen");
     if (!file && (once || seconds > 0))
         return vp_tool_usage("exporter", "%s goes with --file", once ? "--once" : "-d");
     return file ? write_file(file, seconds > 0 ? seconds : DEFAULT_SECONDS, once)

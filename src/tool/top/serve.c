@@ -203,9 +203,10 @@ int vp_metrics_serve(const char *address) {
     socklen_t length;
     char host[64] = "";
     if (!read_address(address, &where, &length)) {
-        fprintf(stderr,
-                "vpool exporter: '%s' is no address: PORT, ADDRESS:PORT or [ADDRESS]:PORT, in numbers or localhost\n",
-                address);
+        fprintf(
+            stderr,
+            "vpool exporter: '%s' is not an address: PORT, ADDRESS:PORT or [ADDRESS]:PORT, in numbers or localhost\n",
+            address);
         return 2;
     }
     int fd = socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;

@@ -177,7 +177,7 @@ static int read_pids(struct vp_top_options *o, int argc, char **argv) {
         char *end;
         long pid = strtol(argv[optind], &end, 10);
         if (*end || pid <= 0 || pid > INT32_MAX)
-            return vp_tool_usage("top", "'%s' is no process id", argv[optind]);
+            return vp_tool_usage("top", "'%s' is not a process id", argv[optind]);
         o->pids[o->pid_count++] = (int)pid;
     }
     return 0;
@@ -205,7 +205,7 @@ static int parse(struct asked *asked, int argc, char **argv) {
             break;
         case SORT:
             if (!vp_top_is_order(*optarg) || optarg[1])
-                return vp_tool_usage("top", "'%s' is no key of a column", optarg);
+                return vp_tool_usage("top", "'%s' is not a key of a column", optarg);
             o->order = *optarg;
             break;
         case HOLDERS: asked->holders = true; break;

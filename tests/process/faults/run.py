@@ -278,7 +278,7 @@ def traps_are_not_stepped_into():
         done = run("dump", env=outputs(path)["stats"])
         with contextlib.suppress(BlockingIOError):
             check(not os.read(own, 1), done, "wanted nothing to be written")
-        refused = "Permission denied" if os.path.islink(path) else "another user's"  # the former by the kernel
+        refused = "Permission denied" if os.path.islink(path) else "another user"  # the former by the kernel
         check(done.status == 0 and refused in done.err, done, "wanted one line")
         os.unlink(path)
 

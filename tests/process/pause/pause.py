@@ -105,7 +105,7 @@ def a_full_device_is_waited_for():
         well(a, "pause")
         b.well("TAKE", "x", 150)
         status, said = vpool(a, "resume", "--timeout=60")
-        assert status == REFUSED and "sleeps on" in said and "needed" in said, (status, said)
+        assert status == REFUSED and "stays asleep" in said and "needed" in said, (status, said)
         assert record(a).exists() and is_silent(a, 0.05)
         b.well("CHECK", "x")
         b.well("DROP", "x")
@@ -237,7 +237,7 @@ def what_the_checkpoint_cannot_take():
         refused(a, "managed")
         a.well("DROP", "m")
         a.well("CAPTURE")
-        refused(a, "capture")
+        refused(a, "capturing")
         a.well("CAPTURED")
         a.well("UNSHOWN")
         well(a, "pause")
@@ -274,7 +274,7 @@ def states():
         with start(a, "resume", sim="delay=cuCheckpointProcessRestore:2000") as first:
             wait_until_it_has(record(a), first)
             status, said = vpool(a, "resume")
-            assert status == REFUSED and "at it" in said, said
+            assert status == REFUSED and "working on it" in said, said
             assert first.wait(300) == DONE
         check(a)
         for command in "pause", "resume":

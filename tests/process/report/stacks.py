@@ -156,7 +156,7 @@ def what_is_no_trace_is_refused_by_line():
     refused("n,1,c,1:10,0\ns,1,0,1,0\n", 3, "module 1 is not defined")
     refused("n,1,t,x,0\nn,1,t,y,0\na,1,512,0,0\n", 4, "frame 1 is defined already")
     refused("+,,,x,0\n", 2, "no text goes on")
-    refused("h,0,many,1,0\n", 2, "'many' is no size")
+    refused("h,0,many,1,0\n", 2, "'many' is not a valid size")
     refused("m,x,0,0\n", 2, "expected five fields")
     refused("e,,1,0,0,9\n", 2, "expected five fields")
     refused("n,1,t,x,0\n" + "".join(f"s,{i},{i - 1},1,0\n" for i in range(1, 9000)), 4099, "of more than 4096 frames")
@@ -238,7 +238,7 @@ def native_frames_have_names():
         if known:
             assert frames == [name + " in code" for name in wanted.values()] and not complaint, (frames, complaint)
         else:
-            assert all(frame.startswith("code+0x") for frame in frames) and "is another one" in complaint, (frames, complaint)
+            assert all(frame.startswith("code+0x") for frame in frames) and "is not the one" in complaint, (frames, complaint)
 
 
 # ---- replay ----
@@ -578,13 +578,13 @@ def a_dump_whose_stacks_are_wrong_is_refused():
         status, _, err = vpool("export", "--perfetto", path("wrong.json"))
         assert (status, err.count("\n")) == ((1, 1) if words else (0, 0)) and words in err, (more, status, err)
     refused("")
-    refused("names a stack that is not there", stacks=[])
-    refused("that is not there", frames=[])
-    refused("that is not there", stacks=[{"stack": 2, "parent": 3, "frame": 1}, {"stack": 3, "parent": 2, "frame": 1}])
-    refused("that is not there", stacks=[{"stack": 2, "parent": 2, "frame": 1}])
-    refused("not there", stacks=[{"stack": 0, "parent": 0, "frame": 1}])
-    refused("not there", stacks=[{"stack": 2**64 - 1, "parent": 0, "frame": 2**64 - 1}])
-    refused("two stacks of it have one number", stacks=[{"stack": n, "parent": p, "frame": 1} for n, p in ((1, 0), (2, 1), (1, 2))])
+    refused("names a stack that is missing", stacks=[])
+    refused("that is missing", frames=[])
+    refused("that is missing", stacks=[{"stack": 2, "parent": 3, "frame": 1}, {"stack": 3, "parent": 2, "frame": 1}])
+    refused("that is missing", stacks=[{"stack": 2, "parent": 2, "frame": 1}])
+    refused("is missing", stacks=[{"stack": 0, "parent": 0, "frame": 1}])
+    refused("is missing", stacks=[{"stack": 2**64 - 1, "parent": 0, "frame": 2**64 - 1}])
+    refused("two of its stacks have the same number", stacks=[{"stack": n, "parent": p, "frame": 1} for n, p in ((1, 0), (2, 1), (1, 2))])
     refused("too deep", stacks=[{"stack": i + 1, "parent": i, "frame": 1} for i in range(5000)])
     refused("", frames=[{"frame": 1}])
     refused("", frames=[{"frame": 1, "text": "x", "file": "y", "line": 2**70}])

@@ -43,7 +43,7 @@ def doctor_misses_the_driver():
 
 
 def doctor_knows_what_a_device_lacks():
-    without_pools = "PyTorch, JAX and TensorFlow are told to use memory pools and fail without: VPOOL_ADOPT=0"
+    without_pools = "PyTorch, JAX and TensorFlow are told to use memory pools, and fail without them: set VPOOL_ADOPT=0"
     for sim, text in ("vmm=0", "lacks virtual memory management"), ("vmm=0", without_pools), ("driver=11020", "too old"):
         status, said = lines_of("--sim", VPOOL_SIM=sim)
         assert status == 1 and has(said["!!"], text), said
@@ -90,7 +90,7 @@ def doctor_knows_both_libraries():
         status, said = of(library, VPOOL_POLICY=policy)
         assert status == 0 and has(said["ok"], f"LD_PRELOAD names {os.path.basename(library)}: "), (library, policy, said)
     status, said = of(LIBRARY, VPOOL_POLICY="es")
-    assert status == 1 and has(said["!!"], "LD_PRELOAD names libvpool.so, and .* libvpool-compare.so alone"), said
+    assert status == 1 and has(said["!!"], "LD_PRELOAD names libvpool.so, but .* only libvpool-compare.so has"), said
     status, said = lines_of("--sim", GUEST, "open", "alloc=3", VPOOL_POLICY="es")
     assert status == 0 and has(said["ok"], f"library {re.escape(COMPARE)}") and has(said["ok"], "was served 1 allocation"), said
 
@@ -118,7 +118,7 @@ def doctor_tells_what_was_not_served():
     status, said = lines_of("--sim", GUEST, "open", "alloc=3", "kill=9")
     assert status == 1 and has(said["!!"], "ended by signal 9"), said
     status, said = lines_of("--sim", GUEST, "open", "alloc=3", VPOOL_POLICY="native")
-    assert status == 1 and has(said["!!"], "was served nothing") and has(said["--"], "cuMemAlloc went on"), said
+    assert status == 1 and has(said["!!"], "vpool served nothing") and has(said["--"], "cuMemAlloc went on"), said
 
 
 def doctor_tells_of_what_is_ended_from_outside():

@@ -64,7 +64,7 @@ def statistics_of_several_processes_are_all_kept():
         found = written()
         assert sorted(s["devices"][0]["peak_live_bytes"] >> 20 for s in found.values()) == [1, 2, 4], found
         assert "stats.json" in found and all(name in ("stats.json", f"stats-{s['pid']}.json") for name, s in found.items()), found
-        assert err.count("belongs to another process") == 2 and "which ended first; these are in" in err, err
+        assert err.count("belongs to another process") == 2 and "the statistics of this one are in" in err, err
         assert vpool("run", "--sim", f"--stats={folder}/%p", "sh", "-c", script)[2] == ""
 
 

@@ -177,7 +177,7 @@ def what_is_read_is_not_written_over():
         for name in trace, link, os.path.join(folder, ".", "t.csv"):
             for words in writing_commands(folder, name)[:3]:
                 done = vpool(*words, stdout=subprocess.DEVNULL)
-                assert done.returncode == 2 and "would be written over" in done.stderr, (words, done)
+                assert done.returncode == 2 and "would be overwritten" in done.stderr, (words, done)
                 with open(trace) as file:
                     assert file.read() == TRACE, words
 
@@ -297,7 +297,7 @@ with open(sys.argv[1], "wb") as file:
 """, end, begin.hex()], stderr=subprocess.DEVNULL)
             try:
                 done = vpool("export", "--rmm", "/dev/stdin", stdin=open(end, "rb"), stdout=subprocess.DEVNULL)
-                assert done.returncode == 1 and "no JSON" in done.stderr, (begin, done)
+                assert done.returncode == 1 and "not JSON" in done.stderr, (begin, done)
             finally:
                 writer.kill()
                 writer.wait()

@@ -159,7 +159,7 @@ def a_damaged_plan_is_told_in_one_line():
     def with_line(i, line):
         return "".join(lines[:i] + [line] + lines[i + 1:])
     for text, said in (("", "cut off"), (whole[:-1], "cut off"), ("".join(lines[:-1]), "no end"), (whole + "end\n", "behind the end"),
-                       (with_line(0, "vpool-plan,3\n"), "version 3"), (with_line(0, "vpool-plan,x\n"), "no header"),
+                       (with_line(0, "vpool-plan,3\n"), "version 3"), (with_line(0, "vpool-plan,x\n"), "the header"),
                        (with_line(2, "planner,none\n"), "planner"), (with_line(request, ""), "requests"), (with_line(request, lines[request] * 2), "more than"),
                        (with_line(request, "r,1,0,0\n"), "whole 512"), (with_line(request, "r,512,0,99999999999\n"), "not within"),
                        (with_line(request, "r,-512,0,0\n"), "whole 512"), (with_line(request, "r,512,0\n"), "expected r"),

@@ -47,7 +47,7 @@ def run_ends_as_its_program():
         assert vpool("run", os.path.join(folder, "pipe"))[0] == 126
     for words in ["--sim", "1G", "--", "true"], ["--stats", "s.json", "true"]:
         status, _, err = vpool("run", *words)
-        assert status == 127 and err.endswith(f"a value stands behind '=': {words[0]}={words[1]}\n"), err
+        assert status == 127 and err.endswith(f"write a value after '=': {words[0]}={words[1]}\n"), err
 
 
 def run_is_its_program():
@@ -183,7 +183,7 @@ def run_keeps_a_trace_from_its_own_page():
     with tempfile.TemporaryDirectory() as folder:
         status, _, err = vpool("run", "--sim", f"--report={folder}/both", f"--trace={folder}/both", GUEST, "open", "alloc=3")
         with open(f"{folder}/both") as file:
-            assert status and "would be written over" in err and file.readline() == "op,id,size,stream,us\n", err
+            assert status and "would be overwritten" in err and file.readline() == "op,id,size,stream,us\n", err
 
 
 def run_finds_what_it_recorded_whatever_the_time():
@@ -213,7 +213,7 @@ def run_tells_of_a_trace_that_had_no_room():
         done = subprocess.run(["sh", "-c", 'ulimit -f 0; exec "$0" "$@"', VPOOL, "run", "--sim", f"--report={folder}/page", GUEST, "open",
                                "alloc=3"], env={**ENV, "TMPDIR": folder, "VPOOL_SIM": "backing=ledger"}, capture_output=True, text=True)
         assert done.returncode == 1 and "the file is empty" in done.stderr and not os.listdir(folder), (done, os.listdir(folder))
-        assert "cannot be read, and there is no page" in done.stderr and "doctor" not in done.stderr, done
+        assert "cannot be read, so there is no page" in done.stderr and "doctor" not in done.stderr, done
 
 
 def run_refuses_wrong_arguments():

@@ -23,7 +23,7 @@ SIM = Path(os.environ["TEST_BUILD"], "sim")
 TOLD = GUESTS / "libvpool-told.so"
 NEVER = "PyTorch's cache keeps its memory to itself"
 PAST = "binds its calls past libvpool.so"
-HANDS_OVER = "this build of PyTorch does not tell of its blocks"
+HANDS_OVER = "this build of PyTorch does not report its blocks"
 
 
 def guest(case, library=LIBRARY, linked=False, folder=GUESTS / VERSION, **settings):

@@ -180,7 +180,7 @@ def refuses_what_is_wrong():
     refuses("No such file or directory", path, os.path.join(folder, "no", "such", "trace.csv"))
     with open(path, "rb") as file:
         before = file.read()
-    refuses("would be written over", path, os.path.join(folder, ".", "snapshot.pickle"))
+    refuses("would be overwritten", path, os.path.join(folder, ".", "snapshot.pickle"))
     with open(path, "rb") as file:
         assert file.read() == before
 
