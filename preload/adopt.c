@@ -1,4 +1,4 @@
-/* Adopting frameworks: what an environment without settings of its own is given before the program starts. */
+/* Adopting frameworks: which environment variables are set before the program starts, unless the user has set them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "adopt.h"
 
@@ -23,8 +23,8 @@ enum { AUTO = VP_ADOPT_ASYNC };
 /* This library's own; empty where it cannot be told. */
 static char own_path[PATH_MAX];
 
-/* What is set, if neither the variable nor its other name is. A value of the user's is kept; it agrees with
- * ours if it contains `agrees`. One that `needs` another is set only where that one agrees. */
+/* A variable to set, if neither it nor its other name (`alias`) is set. A value of the user is kept; it agrees with
+ * ours if it contains `agrees`. A variable that `needs` another is set only if that one agrees. */
 static struct setting {
     const char *variable;
     const char *alias;
@@ -48,13 +48,13 @@ static struct setting {
 
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
-/* Names what was set, with the values, for the programs that this one starts: "NAME=VALUE NAME=VALUE". In a child all
- * of it is taken back first, as far as it still has our values; so where adoption is off there, or the user has set
- * something that disagrees, the child finds what it would have found without us. */
+/* Lists what was set, for the child processes of this one: "NAME=VALUE NAME=VALUE". A child first unsets all of that
+ * which still has our values. If adoption is off there, or the user has set something that disagrees, the child finds
+ * the environment that it would have without the library. */
 #define MARK "VPOOL_ADOPTED"
 
-/* libc's own. Those that the program would give us may be others: a shell keeps its variables itself, and before it has
- * begun it sees either the environment or what was set, not both. */
+/* The functions of libc itself. The program may define its own: a shell keeps its variables itself, and before it has
+ * started it sees either the environment or what was set, not both. */
 static struct {
     char *(*getenv)(const char *);
     int (*setenv)(const char *, const char *, int);
@@ -222,8 +222,9 @@ void vp_adopt_refused(const char *text) {
                text ? "PyTorch refuses this" : "PyTorch shares no memory with others (cuIpcGetMemHandle)");
 }
 
-/* In as many bytes, where they lie: who tries smaller batches, as accelerate's find_executable_batch_size does, knows
- * the error by its words. PyTorch 2.6 writes the device as a byte, and the text ends there for Python. */
+/* Rewrites the text in place, in the same number of bytes. Programs that retry with smaller batches, as accelerate's
+ * find_executable_batch_size does, recognise the error by its words. PyTorch 2.6 writes the device as a raw byte, which
+ * ends the text for Python. */
 void vp_adopt_reword(char *text, size_t length) {
     static const char begin[] = "Allocation on device ", end[] = " would exceed allowed memory. (out of memory)",
                       new_begin[] = "CUDA out of memory. ", new_end[] = " would exceed its memory.";

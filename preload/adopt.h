@@ -1,5 +1,5 @@
-/* Framework environment: the variables by which PyTorch, JAX and TensorFlow leave their allocations to CUDA,
- * and so to us. */
+/* Adoption: sets the environment variables that make PyTorch, JAX and TensorFlow leave their allocations to CUDA, and
+ * so to the library. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -7,39 +7,41 @@
 #include <stddef.h>
 #include <cuda.h>
 
-/* Is PyTorch to keep its cache (torch.h)? Its variable is left alone then. */
+/* Does PyTorch keep its cache (torch.h)? Then its variable is not set. */
 extern bool vp_adopt_bare;
-/* Is it to use its other backend, and not by the user's choice? */
+/* Does PyTorch use cudaMallocAsync because of us, not by the user's choice? */
 extern bool vp_adopt_async;
 
-/* Sets those that are unset, once. Before the program starts: frameworks read them when they are loaded, which may be
- * before this library begins, and children inherit them. What a parent's adoption set is taken back first
- * (VPOOL_ADOPTED names it): a child goes by its own VPOOL_ADOPT and variables. */
+/* Sets the variables that are unset, once, before the program starts: frameworks read them when they are loaded, which
+ * may be before this library is initialised, and child processes inherit them. First unsets what the adoption of a
+ * parent process has set (VPOOL_ADOPTED names it), so that a child follows its own VPOOL_ADOPT and variables. */
 void vp_adopt(void);
 
-/* Sets PyTorch's after all, if it is unset: it is about to be read, and turns out to be needed. */
+/* Sets PyTorch's variable after all, if it is unset: PyTorch is about to read it, and its cache cannot be followed. */
 void vp_adopt_torch(void);
 
-/* PyTorch is about to read its settings, as it is loaded: ours goes if the program has set the variable's other name.
+/* PyTorch is being loaded and about to read its settings: unsets ours if the program has set the variable's other name.
  */
 void vp_adopt_read(void);
 
-/* PyTorch's allocator is being changed for the program's own. PyTorch has not parsed its variable yet, and would refuse
- * a backend there that is not in use: ours goes. */
+/* The program is replacing PyTorch's allocator with its own. PyTorch has not parsed its variable yet, and would refuse
+ * a backend there that is not in use: unsets ours. */
 void vp_adopt_changed(void);
 
-/* A memory pool's attribute is being set. XLA's allocator sets a threshold, asks for it, and preallocates so much,
- * where XLA_PYTHON_CLIENT_PREALLOCATE is unset: it is to find none. With false there it would set none, but tell of no
- * limit (bytes_limit), by which programs plan. What is to be set: `value`, or a 0. */
+/* Returns the value to set for the attribute of a memory pool: `value`, or a pointer to 0. XLA's allocator sets a
+ * release threshold, reads it back, and preallocates that much if XLA_PYTHON_CLIENT_PREALLOCATE is unset: it shall find
+ * 0. If that variable were false, it would set no threshold, but also report no limit (bytes_limit), which programs
+ * plan by. */
 void *vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *value);
 
-/* Says which values of the user's were kept although they keep a framework's memory from us. For a process
- * that uses CUDA, once. */
+/* Logs, once, which values of the user were kept although they keep a framework's memory from the library. For
+ * processes that use CUDA. */
 void vp_adopt_report(void);
 
-/* PyTorch fails with that text; NULL: CUDA shows memory of streams to nobody else. What its other backend cannot, where
- * that was not the user's choice, is worth a line, once. */
+/* PyTorch fails with this text; NULL: CUDA refused to share stream-ordered memory. If the backend that we chose cannot
+ * do what was asked, logs a line, once. */
 void vp_adopt_refused(const char *text);
 
-/* PyTorch makes an exception of that text: out of memory is to be known by it as where its cache stays. */
+/* PyTorch makes an exception of this text. Rewords out of memory so that programs recognise it as that of PyTorch's
+ * cache. */
 void vp_adopt_reword(char *text, size_t length);

@@ -1,4 +1,4 @@
-/* Which copy of the CUDA runtime a call comes from, so that its error goes to the right one. */
+/* Finds the copy of the CUDA runtime that a call comes from, so that its error is recorded in the right one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "callers.h"
 
@@ -106,7 +106,8 @@ static const struct vp_runtime no_runtime = {
 #undef NOT_FOUND
 };
 
-/* Reads out the libcudart that `malloc_function` lies in, whose handle stays open: a table of it is to last. */
+/* Fills in the table of the libcudart that contains `malloc_function`. Its dlopen handle stays open, because the table
+ * must last. */
 static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     const struct link_map *object = vp_object_at(malloc_function);
     void *handle = object ? vp_real_dlopen(*object->l_name ? object->l_name : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;
@@ -127,8 +128,8 @@ static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
         runtime->context_is_current = version >= 12000;
 }
 
-/* The copies of libcudart found so far, the newest first. Without a lock, as a forked child would find that taken: of
- * two threads that read the same one out at once, the second to enter it has the first one's. */
+/* The copies of libcudart found so far, the newest first. There is no lock, because a forked child might find it taken:
+ * if two threads read the same copy, the second to add it gets the entry of the first. */
 static struct runtime_entry {
     void *malloc_function;
     struct vp_runtime runtime;
@@ -153,10 +154,9 @@ static const struct vp_runtime *runtime_of(void *malloc_function) {
     return entry ? &entry->runtime : own ? &own->runtime : &no_runtime;
 }
 
-/* Places of the program that have called us, and the libcudart of each. A place is entered once and never leaves; where
- * its slots are full it is looked up anew each time, which is right too, only slower. (Code that is unloaded and
- * replaced by code of another libcudart, calling from the very same address, would be mistaken; both copies are still
- * there.) */
+/* Call sites of the program, and the libcudart of each. A site is added once and never removed; if its slots are full,
+ * it is looked up each time, which is slower but correct. (If code is unloaded and code that uses another libcudart
+ * calls from the same address, the wrong copy is used; both copies are still loaded.) */
 enum { SITES = 1024, PROBES = 8 };
 static struct site {
     _Atomic(const void *) address;
@@ -168,7 +168,7 @@ static struct site *site_at(const void *address, unsigned probe) {
     return &sites[((hash >> 32) + probe) % SITES];
 }
 
-/* What is known of a place in one of its slots; NULL: nothing. */
+/* The entry of a call site in one of its slots; NULL: none. */
 static inline const struct vp_runtime *known_at(const void *address, unsigned probe) {
     struct site *site = site_at(address, probe);
     return atomic_load_explicit(&site->address, memory_order_relaxed) == address
@@ -176,7 +176,7 @@ static inline const struct vp_runtime *known_at(const void *address, unsigned pr
                : NULL;
 }
 
-/* A function of its own: mostly the first slot tells, and then no register need be saved. */
+/* A separate function: mostly the first slot matches, and then no registers need to be saved. */
 __attribute__((noinline)) static const struct vp_runtime *look_for(const void *address) {
     const struct vp_runtime *runtime;
     for (unsigned probe = 1; probe < PROBES; probe++)

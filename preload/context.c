@@ -1,9 +1,9 @@
-/* Doors of the driver: contexts, what is loaded into them, and their peers, of which the pool must know when they begin
- * and end. A context may run work, and so must be waited for by a cudaFree, before it ever allocates. */
+/* Doors of the driver: contexts, modules loaded into them, and their peers. The pool must know when contexts begin and
+ * end: a context may run work, which cudaFree must then wait for, before it ever allocates. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 
-/* Ends `which` (NULL: none that we know), if then CUDA says so and `ended` is true. */
+/* Ends the context `which` (NULL: one that we do not know), if CUDA confirms it and `ended` is true. */
 #define VP_MAKE_ENDS(symbol, like, which, ended, ...)                                                                  \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUcontext context = vp_door_enter() ? which : NULL;                                                            \
@@ -16,7 +16,7 @@
         return res;                                                                                                    \
     }
 
-/* Afterwards the thread may have no context, if `leaves`. */
+/* If `leaves`, the thread may have no context afterwards. */
 #define VP_MAKE_LEAVES(symbol, like, leaves, ...)                                                                      \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         vp_door_enter();                                                                                               \
@@ -33,8 +33,8 @@ static CUcontext of_green(CUgreenCtx green) {
     return VP_REAL(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS ? context : NULL;
 }
 
-/* A release ends the primary context only if it was the last one, which the driver alone can tell, and afterwards. To
- * ask makes no context. */
+/* A release ends the primary context only if it was the last reference. Only the driver knows that, and only
+ * afterwards. The query makes no context. */
 static bool primary_ended(CUdevice device) {
     unsigned int flags;
     int active;
@@ -46,9 +46,9 @@ static bool is_current(CUcontext context) {
     return VP_REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context;
 }
 
-/* Ends the context if it was the last reference, which the driver alone can tell: it takes one that ends away from the
- * thread. Only where that tells nothing is the context itself asked, which may be no more. The name of this function,
- * which newer drivers may lack, is left out of newer headers. */
+/* Ends the context if this was its last reference. Only the driver knows that: it then removes the context from the
+ * thread. Only if that shows nothing is the context itself queried, which may no longer exist. Newer headers omit this
+ * function, which newer drivers may lack. */
 CUresult cuCtxDetach(CUcontext context) {
     unsigned int version;
     bool ours = vp_door_enter(), was_current = ours && is_current(context);
@@ -64,9 +64,10 @@ CUresult cuCtxDetach(CUcontext context) {
     return res;
 }
 
-/* CUDA leaves what is queued there running, and afterwards nothing tells when that is over: what it still uses must not
- * be given to others. So the end waits, as CUDA lets that of other contexts; but not for good, since the host may have
- * to do something first. A context that still works then stays as long as the process; the program need not know. */
+/* CUDA leaves work in this context running, and nothing tells later when it is over, while memory that it still uses
+ * must not be reused. So this end waits, as CUDA's does for other contexts, but not without limit, since the host may
+ * have to do something first. A context that still works then is kept until the process ends; the program does not
+ * notice. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     CUcontext context = vp_door_enter() ? of_green(green) : NULL;
     CUresult res = CUDA_SUCCESS;
@@ -89,7 +90,7 @@ CUresult cuCtxSynchronize(void) {
     return res;
 }
 
-/* If what there is cannot be opened to the peer, its access is taken back. */
+/* If the existing memory cannot be opened to the peer, revokes the access. */
 static CUresult peer_enabled(CUcontext peer) {
     CUresult res = vp_api_peer_enabled(peer);
     if (res != CUDA_SUCCESS)

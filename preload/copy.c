@@ -1,11 +1,11 @@
-/* Doors of the driver: copies. They go on untouched after a look at one flag while one device is in use, and nothing
- * spilled (copy_spilled.c). With several, the memory that a copy needs is opened to the device that makes it; where
- * that cannot be, the copy is made by another call of the driver's, which names a context for each end, and keeps its
- * place in its stream.
+/* Doors of the driver: copies. While only one device is in use and nothing is spilled (copy_spilled.c), they go to CUDA
+ * unchanged after one flag is tested. With several devices, the memory that a copy needs is opened to the device that
+ * makes the copy; if that is impossible, another driver call makes the copy, which names a context for each end and
+ * keeps its place in its stream.
  *
- * Graphs have no such form: no node names two contexts, CUDA captures no copy that does, and ends the capture (seen on
- * an H200: 900). What is captured, or added to a graph (graph.c), is left to CUDA's own answer. Batches are made one by
- * one (copy_batch.c). */
+ * Graphs have no such form: no node names two contexts, and CUDA does not capture such a copy but ends the capture
+ * (900, seen on an H200). So copies that are captured or added to a graph (graph.c) are left to CUDA. Batches that need
+ * another way are made copy by copy (copy_batch.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 #include "process/bare.h"
@@ -13,14 +13,14 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Both have the same fields at the same places, but that the narrower form has none for the contexts. */
+/* Both structs have the same fields at the same offsets, except that the simpler one has none for contexts. */
 _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER) &&
                    offsetof(CUDA_MEMCPY3D, reserved0) == offsetof(CUDA_MEMCPY3D_PEER, srcContext) &&
                    offsetof(CUDA_MEMCPY3D, reserved1) == offsetof(CUDA_MEMCPY3D_PEER, dstContext) &&
                    offsetof(CUDA_MEMCPY3D, Depth) == offsetof(CUDA_MEMCPY3D_PEER, Depth),
                "a copy between contexts is a copy with two more fields");
 
-/* Queues it in a stream of the current context. */
+/* Queues the copy on a stream of the current context. */
 static CUresult queue_plain(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
     CUDA_MEMCPY3D plain;
     memcpy(&plain, p, sizeof(plain));
@@ -30,7 +30,8 @@ static CUresult queue_plain(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
     return VP_REAL(cuMemcpy3DAsync_v2)(&plain, stream);
 }
 
-/* In a new stream of that context, between two events. What is destroyed here lives on in the driver until done. */
+/* Queues the copy on a new stream of that context, between two events. The driver keeps what is destroyed here until it
+ * is done. */
 static CUresult queue_there(const struct vp_copy *copy, CUevent before, CUevent *after) {
     CUstream there;
     CUresult res = VP_REAL(cuStreamCreate)(&there, CU_STREAM_NON_BLOCKING);
@@ -55,7 +56,8 @@ CUresult vp_copy_wait(CUstream stream) {
     return res;
 }
 
-/* At its place in the program's stream. That is of the current context: where an event is made it is recorded. */
+/* Keeps the copy's place in the program's stream, which belongs to the current context: an event is recorded where it
+ * is made. */
 static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUevent before, after = NULL;
     CUresult res = VP_REAL(cuEventCreate)(&before, CU_EVENT_DISABLE_TIMING);
@@ -84,7 +86,7 @@ struct vp_entered vp_copy_enter(CUstream stream) {
     return vp_api_context_enter(own);
 }
 
-/* In a context that reaches both ends. */
+/* Makes the copy in a context that can access both ends. */
 static CUresult copy_elsewhere(const struct vp_copy *copy, CUcontext context) {
     struct vp_entered entered = vp_copy_enter(copy->stream);
     CUresult res = queue_elsewhere(copy, context);
@@ -92,7 +94,7 @@ static CUresult copy_elsewhere(const struct vp_copy *copy, CUcontext context) {
     return res;
 }
 
-/* An end that may be anywhere keeps its kind, with the other end's context. */
+/* Copies between contexts. An end that any context can access keeps its kind, and gets the context of the other end. */
 static CUresult copy_between(struct vp_copy *copy, const struct vp_copy_end *dst, const struct vp_copy_end *src) {
     CUDA_MEMCPY3D_PEER *p = &copy->p;
     bool per_thread = copy->stream == CU_STREAM_PER_THREAD;
@@ -150,7 +152,7 @@ bool vp_copy_translated(struct vp_copy *copy, CUresult *res) {
     return way != VP_COPY_AS_IT_IS;
 }
 
-/* A copy that is made as it is unless it was `translated`; once more if it failed and is worth it `again`. */
+/* Makes a copy unchanged unless it was `translated`; repeats it if it failed and `again` holds. */
 #define VP_MAKE_COPY(symbol, stream, translated, again, ...)                                                           \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         CUresult res;                                                                                                  \
@@ -173,8 +175,8 @@ static bool translated_range(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUs
     return vp_copy_translated(&copy, res);
 }
 
-/* CUDA refused a copy, perhaps since bytes of a bare segment are among it that are no block's: they get memory. True if
- * there were any: the copy is worth another try. */
+/* CUDA refused a copy, perhaps because it includes bytes of a bare segment outside any block: gives them memory.
+ * Returns true if there were any; then the copy is worth repeating. */
 static bool backed(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
     bool any = vp_bare_pin(dst, bytes) == CUDA_SUCCESS;
     return vp_bare_pin(src, bytes) == CUDA_SUCCESS || any;

@@ -1,22 +1,22 @@
-/* Doors of the driver: copies with attributes, and many in one call. Where one of them cannot be made as it is, since
- * devices cannot reach each other or an end is spilled, all are made one by one in the same stream, by the ways of
- * single copies. */
+/* Doors of the driver: copies with attributes, and batches of copies. If one of a batch cannot be made unchanged,
+ * because devices cannot access each other or an end is spilled, all are made one by one in the same stream, as single
+ * copies. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 
-/* What is to be read before the call returns was read by then. */
+/* Sources that must be read before the call returns have been read by then. */
 static CUresult finish_batch(CUresult res, bool at_once, CUstream stream) {
     return res == CUDA_SUCCESS && at_once && !vp_copy_captured(stream) ? vp_copy_wait(stream) : res;
 }
 
-/* CUDA refuses a batch on the legacy stream, of a thread without a context that lives, and in a capture. */
+/* CUDA refuses a batch on the legacy stream, in a thread without a live context, and in a capture. */
 static bool takes_batches(CUstream stream) {
     unsigned version;
     return stream && stream != CU_STREAM_LEGACY && VP_REAL(cuCtxGetApiVersion)(NULL, &version) == CUDA_SUCCESS &&
            !vp_copy_captured(stream);
 }
 
-/* Opens what one copy of a batch needs, and tells whether it has to be made in another way. */
+/* Opens the memory that one copy of a batch needs, and returns whether it must be made in another way. */
 static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
     struct vp_copy_end dst = {.ptr = to}, src = {.ptr = from};
     const enum vp_copy_way way = vp_api_copy_way(stream, &dst, &src);
@@ -32,7 +32,7 @@ static bool goes_apart(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
 
 /* ---- ranges ---- */
 
-/* All are looked at: each opens what it needs. */
+/* Checks all copies: each opens the memory that it needs. */
 static bool ranges_go_apart(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes, size_t count,
                             CUstream stream) {
     bool apart = false, ours = vp_door_enter();
@@ -73,7 +73,7 @@ static CUresult copy_ranges(const CUdeviceptr *dsts, const CUdeviceptr *srcs, co
     VP_MAKE_APART(symbol, stream, takes_batches(stream) && ranges_go_apart(a, b, c, d, stream),                        \
                   copy_ranges(a, b, c, d, reads_at_once(attributes, kinds), failed, stream), __VA_ARGS__)
 
-/* One copy may be queued on the legacy stream, by whichever name. */
+/* A single copy may be queued on the legacy stream, under either name. */
 static CUstream legacy(CUstream stream) {
     return stream ? stream : CU_STREAM_LEGACY;
 }

@@ -1,5 +1,5 @@
-/* Copies from and to what is spilled (src/process/spill.h): such memory is the host's to CUDA, which refuses a copy
- * that calls it the device's. It is made by the call that leaves open what is what, in the same stream. */
+/* Copies from and to spilled memory (src/process/spill.h). For CUDA that is host memory: it refuses a copy that calls
+ * it device memory. So the copy is made in the same stream by a call that does not state the kind of memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 

@@ -1,4 +1,4 @@
-/* What the doors share: the real functions behind them, and the way in and out. */
+/* Shared by all doors: the real functions behind them, and how a call enters and leaves. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -7,7 +7,7 @@
 #include "process/process.h"
 #include "table.h"
 
-/* Signatures that only the older variants have. */
+/* Signatures of older variants. */
 typedef CUresult vp_ctx_create_v2(CUcontext *context, unsigned int flags, CUdevice device);
 typedef CUresult vp_ctx_create_v3(CUcontext *context, CUexecAffinityParam *params, int count, unsigned int flags,
                                   CUdevice device);
@@ -33,40 +33,40 @@ typedef CUresult vp_get_proc_address_v1(const char *symbol, void **function, int
 #define VP_DOOR_DECLARE(symbol, like, ...) __attribute__((visibility("default"))) extern __typeof__(like) symbol;
 VP_DOORS_DRIVER(VP_DOOR_DECLARE)
 #undef VP_DOOR_DECLARE
-/* Known by their types alone: never linked to. */
+/* Declared for their types only: never linked to. */
 #define VP_ASK_DECLARE(symbol, like) extern __typeof__(like) symbol;
 VP_DOORS_ASK(VP_ASK_DECLARE)
 #undef VP_ASK_DECLARE
 
-/* The functions of the program's own libcuda, found when a door is first used. Those that it lacks, or all
- * while there is no libcuda, answer CUDA_ERROR_NOT_FOUND. Read and written atomically: several threads may
- * find them at once (always the same ones). */
+/* The functions of the program's libcuda, found when a door is first used. A function that it lacks, or any while there
+ * is no libcuda, returns CUDA_ERROR_NOT_FOUND. Read and written atomically: several threads may fill in the table at
+ * once, with the same values. */
 extern void *vp_real[VP_REAL_COUNT];
 
 /* The real function behind a door, to be called. */
 #define VP_REAL(symbol) ((__typeof__(&symbol))__atomic_load_n(&vp_real[VP_DOOR_##symbol], __ATOMIC_RELAXED))
 
-/* Finds the program's libcuda if it has loaded one by now. Takes no lock of ours; nothing is called in
- * libcuda. */
+/* Finds the program's libcuda if it is loaded by now. Takes no lock of the library, and calls nothing in libcuda. */
 bool vp_resolve(void);
 
-/* How deep this thread is inside doors: 1 in a call of the program's; and the frame of the first of them. A program may
- * leave a door by siglongjmp(), from a signal's handler, or by pthread_exit(): a door whose frame lies outside the
- * first one's is then the first of a new call.
+/* How many doors this thread is inside: 1 in a call by the program; and the stack frame of the outermost of them. A
+ * program may leave a door by siglongjmp(), from a signal handler, or by pthread_exit(): a door whose frame lies
+ * outside the outermost one's therefore begins a new call.
  *
- * vp_thread.inside, below the doors, cannot be had from this, nor this from it. It is true while the library holds its
- * lock or a stream cache's, also in calls that come through no door (vpool_trim(), the thread of the dumps, the end of
- * a thread), and whatever stack a signal's handler runs on. Here counts what a door has passed on: the library is then
- * not inside, yet what the driver or a profiler calls meanwhile is part of that call, and is to be told of once. */
+ * Neither this nor vp_thread.inside, of the layer below, can be derived from the other. vp_thread.inside is true while
+ * the library holds its own lock or that of a stream cache: also in calls that come through no door (vpool_trim(), the
+ * dump thread, the end of a thread), and on the stack of a signal handler. This counts calls that a door has passed on:
+ * the library is not inside then, but what the driver or a profiler calls meanwhile belongs to the same call, and must
+ * be counted once only. */
 extern _Thread_local unsigned vp_door_depth __attribute__((tls_model("initial-exec")));
 extern _Thread_local const char *vp_door_outer __attribute__((tls_model("initial-exec")));
 
-/* The slow way in: finds libcuda and opens the library on it, once. True if the library is then ready. */
+/* Finds libcuda and opens the library on it, once. Returns whether the library is ready. */
 bool vp_door_open(void);
 
-/* Each door begins and ends with these two. True: the library may serve the call, or be told of it. False:
- * there is no pool, or the call comes from within a door of the same thread (a profiler's callback, the
- * driver calling itself), and goes to CUDA as it is. */
+/* Each door begins with vp_door_enter() and ends with vp_door_leave(). True: the library may serve the call or note it.
+ * False: there is no pool, or the call comes from within a door of the same thread (a profiler's callback, or the
+ * driver calling itself); it goes to CUDA unchanged. */
 static inline bool vp_door_enter(void) {
     const char *here = __builtin_frame_address(0);
     if (vp_door_depth && here < vp_door_outer) {
@@ -83,8 +83,9 @@ static inline void vp_door_leave(void) {
         vp_door_depth--;
 }
 
-/* The runtime makes the primary context of its device current in a thread that has none. Its short ways do not, and so
- * wait until the thread has one. `vp_door_ends` grows when a context may have ended: then each thread looks anew. */
+/* In a thread without a context, the runtime makes the primary context of its device current. Our short ways past the
+ * runtime do not, so they are taken only once the thread has a context. `vp_door_ends` grows whenever a context may
+ * have ended: each thread then checks again. */
 extern unsigned vp_door_ends;
 bool vp_door_look_current(void);
 extern _Thread_local unsigned vp_door_current __attribute__((tls_model("initial-exec")));
@@ -101,27 +102,29 @@ static inline void vp_door_context_ends(void) {
     __atomic_fetch_add(&vp_door_ends, 1, __ATOMIC_RELAXED);
 }
 
-/* A failed answer of the pool to a short way of the runtime, for the door to which the long way comes next: the pool is
- * not asked twice, and the error still goes through the runtime. Of this thread; `size` 0: none. */
+/* When a short way past the runtime fails, the long way through the runtime follows, so that the runtime records the
+ * error. This keeps the pool's answer for the driver's door on that way, so that the pool is not asked twice. Per
+ * thread; `size` 0: none. */
 extern _Thread_local struct vp_door_told {
     size_t size;
     CUresult res;
 } vp_door_told __attribute__((tls_model("initial-exec")));
 
-/* Takes the answer kept for an allocation of `size` bytes; VP_NOT_OURS: there is none. */
+/* Takes the answer that was kept for an allocation of `size` bytes; VP_NOT_OURS: there is none. */
 static inline CUresult vp_door_take_told(size_t size) {
     bool told = vp_door_told.size && vp_door_told.size == size;
     vp_door_told.size = 0;
     return told ? vp_door_told.res : VP_NOT_OURS;
 }
 
-/* A call of the per-thread kind: there 0 is the calling thread's own default stream. */
+/* For functions with per-thread default streams, where 0 means the calling thread's own stream. */
 static inline CUstream vp_own(CUstream stream) {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/* The result of a native call that may want memory of the device (so many bytes; 0: not known), tried again for as long
- * as that may help: after the pools have given back what lay idle, or what work that has now ended was done with. */
+/* The result of a CUDA call that may need device memory (`wanted` bytes; 0: not known). If it fails for lack of memory,
+ * it is repeated as long as that may help: after the pools gave back idle memory, or memory whose pending work has
+ * ended. */
 #define VP_TRIED(ours, wanted, call)                                                                                   \
     ({                                                                                                                 \
         bool ours_ = (ours);                                                                                           \

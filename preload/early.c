@@ -1,4 +1,4 @@
-/* Lookups before the library is set up: the real dlsym and dlvsym, and the doors by name. */
+/* Look-ups before the library is set up: the real dlsym and dlvsym, and the doors by name. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "early.h"
 
@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include "doors_list.h"
 
-/* The list of loaded objects: glibc has it as _r_debug, musl as *_dl_debug_addr. Weak, so that neither is
- * required, and the dynamic linker is no dependency of ours. */
+/* The list of loaded objects: _r_debug in glibc, *_dl_debug_addr in musl. Both are weak references, so that neither is
+ * required, and the library does not depend on the dynamic linker. */
 extern struct r_debug _r_debug __attribute__((weak));
 extern struct r_debug *_dl_debug_addr __attribute__((weak));
 

@@ -1,13 +1,13 @@
-/* The first process of a run knows that it is; and a process that a signal ends tells first what it did.
+/* Marks the first process of a run; and writes the statistics of a process that a signal ends.
  *
- * The handler does nothing itself: it wakes a thread, which writes the statistics as at exit, and then lets the signal
- * do its work. The thread that was interrupted waits meanwhile. If it holds the library's lock, the writer does without
- * after a second. Not heard are signals for which the program has a handler or that it ignores; whatever handler it
- * sets later takes our place.
+ * The signal handler only wakes a thread, which writes the statistics as at exit and then lets the signal take effect.
+ * The interrupted thread waits meanwhile. If it holds the library's lock, the writer goes on without the lock after a
+ * second. Signals that the program handles or ignores are left alone, and a handler that the program installs later
+ * replaces ours.
  *
- * Of SIGINT Python makes a KeyboardInterrupt. Where nobody catches that, it ends the interpreter, gives the signal its
- * default back and sends it to itself, so that no exit handler runs. There its own handler is heard with, and what is
- * to be told is told at the interpreter's end, once there was such a signal. */
+ * Python turns SIGINT into a KeyboardInterrupt. If nothing catches it, it ends the interpreter, which then restores the
+ * default action and sends itself the signal, so that no exit handler runs. So we wrap Python's own handler, and after
+ * such a signal write the statistics when the interpreter ends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "load.h"
 

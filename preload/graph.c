@@ -1,5 +1,5 @@
-/* Doors of the driver: graphs. What is a host function, a wait or a copy between devices in a stream is so as a node,
- * which no stream has yet. */
+/* Doors of the driver: graphs. Host functions, waits and copies between devices matter as nodes, too, although a node
+ * has no stream yet. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 

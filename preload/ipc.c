@@ -1,11 +1,11 @@
-/* Doors of the driver: what other processes share. Whoever opens memory of another process may have to wait for it from
- * now on. */
+/* Doors of the driver: memory shared with other processes. A process that opens memory of another may have to wait for
+ * that process from then on. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "adopt.h"
 #include "make.h"
 #include "process/bare.h"
 
-/* Another process is shown the whole segment, if it lies in one. */
+/* If the memory lies in a bare segment, the other process gets the whole segment. */
 static CUresult shared(CUipcMemHandle *out, CUdeviceptr ptr) {
     CUresult res = vp_bare_pin(ptr, 0);
     res = res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_api_ipc_get(out, ptr);

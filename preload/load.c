@@ -1,4 +1,4 @@
-/* The beginning and the end of the library in a process: load, exit, fork. */
+/* The start and the end of the library in a process: load, exit, fork. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "load.h"
 
@@ -40,8 +40,7 @@ __attribute__((constructor)) static void begin(void) {
     pthread_atfork(vp_api_fork_prepare, vp_api_fork_parent, vp_api_fork_child);
 }
 
-/* Runs after the program's own exit handlers. CUDA may be gone by now, and is not called; the doors still
- * work. */
+/* Runs after the program's own exit handlers. CUDA may be gone by now, and is not called; the doors still work. */
 __attribute__((destructor)) static void end(void) {
     if (!vp_load_aside)
         vp_api_exit();

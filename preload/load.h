@@ -1,18 +1,19 @@
-/* The library's beginning and end in a process, and what has a part in them. */
+/* The start and the end of the library in a process, and what takes part in them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdbool.h>
 
-/* Of two of us in one program, the one with all policies say, the one that is found first serves. This is another. */
+/* If a program loads two copies of the library, for example also the one with all policies, the one found first serves.
+ * True in the other. */
 extern bool vp_load_aside;
-/* The program has its driver and the library is open on it. Once. */
+/* Called once, when the program has loaded its driver and the library is open on it. */
 void vp_load_opened(void);
 
 /* ---- first.c: which process of a run came first, and what is told when a signal ends one ---- */
 
-/* At load, where statistics are to be printed: marks the environment, unless the parent has. */
+/* At load, if statistics are to be printed: marks the environment, unless the parent process has. */
 void vp_first_mark(void);
-/* When the program has its driver: statistics are written, too, where a signal ends the process that it has no handler
- * for. */
+/* When the program has loaded its driver: from here on, statistics are also written when a signal ends the process that
+ * it has no handler for. */
 void vp_first_hear_signals(void);

@@ -1,6 +1,6 @@
-/* Leads every look-up of one of CUDA's functions to our door. What a resolver (dlsym, cuGetProcAddress, the runtime's)
- * returns is exchanged by address, not by name: only libcuda's own function is replaced by our door for it, whatever
- * variant the resolver chose. */
+/* Makes every look-up of a CUDA function return our door. The result of a resolver (dlsym, cuGetProcAddress, the
+ * runtime's) is replaced by its address, not by its name: only libcuda's own function is replaced by its door,
+ * whichever variant the resolver chose. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lookup.h"
 

@@ -1,18 +1,18 @@
-/* What a look-up of one of CUDA's functions is answered. */
+/* How look-ups of CUDA's functions are answered. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <stdint.h>
 #include "table.h"
 
-/* Our door for the function `real` of libcuda, or `real` itself where we have none. */
+/* Returns our door for the function `real` of libcuda, or `real` if there is no door for it. */
 void *vp_lookup_exchange(void *real);
 
-/* NCCL's own function that was looked up in a handle, and its door handed out; or NULL. */
+/* The real NCCL function that was looked up through a handle when we returned its door instead; NULL: none. */
 void *vp_lookup_handed_out(enum vp_nccl_door door);
 
-/* The answer for a name that is a door's, where libc may be called again. */
+/* Answers a look-up of the name of a door, at a time when libc may be called again. */
 void *vp_lookup_ask(void *handle, const char *name, const char *version);
 
-/* The program calls dlsym, or dlvsym (index 1): pass.S. */
+/* Called by pass.S when the program calls dlsym (index 0) or dlvsym (1). */
 void *vp_lookup_pass(unsigned index, uintptr_t *registers, const void *address);

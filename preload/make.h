@@ -1,13 +1,13 @@
-/* How a door is made from its line of doors_list.h: the kinds that a line may name, for VP_DOORS_...(VP_MAKE).
+/* How a door is generated from its line in doors_list.h: the kinds that a line may name, for VP_DOORS_...(VP_MAKE).
  *
- * A door of the per-thread kind (_ptsz) calls its plain twin with the per-thread stream by its explicit name, which
- * means the same. */
+ * A per-thread door (_ptsz) calls its plain twin with the explicit name of the per-thread stream, which means the same.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "doors.h"
 
-/* The parameters of these types, and their names alone. */
+/* Make a parameter list of these types, and the list of its names. */
 #define VP_BY_COUNT(a, b, c, d, e, f, g, h, i, j, k, made, ...) made
 #define VP_PARAMS(...)                                                                                                 \
     VP_BY_COUNT(__VA_ARGS__, VP_PARAMS11, VP_PARAMS10, VP_PARAMS9, VP_PARAMS8, VP_PARAMS7, VP_PARAMS6, VP_PARAMS5,     \
@@ -40,7 +40,7 @@
 #define VP_MAKE(symbol, like, kind, ...) VP_MAKE_##kind(symbol, like, ##__VA_ARGS__)
 #define VP_MAKE_BY_HAND(symbol, like)
 
-/* Does `first`, makes the call, and, `if_so`, does `last`. */
+/* Does `first`, makes the call, and does `last` if `if_so`. */
 #define VP_MAKE_WITH(symbol, first, call, if_so, last, ...)                                                            \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
@@ -52,26 +52,26 @@
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
-/* Does `first`, then calls CUDA, once or as often as may help (it wants so many bytes), and after a success does
- * `then`. */
+/* Does `first`, then calls CUDA; if `tries`, again for as long as that may help (the call needs `wanted` bytes). Does
+ * `then` after success. */
 #define VP_MAKE_DOOR(symbol, first, tries, wanted, then, ...)                                                          \
     VP_MAKE_WITH(symbol, first, VP_TRIED(ours && (tries), wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__))),             \
                  res == CUDA_SUCCESS, then, __VA_ARGS__)
 #define VP_MAKE_FIRST(symbol, like, first, ...) VP_MAKE_DOOR(symbol, first, true, 0, (void)0, __VA_ARGS__)
 #define VP_MAKE_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, false, 0, then, __VA_ARGS__)
-/* A wait of the host's. */
+/* A call in which the host waits for the device. */
 #define VP_MAKE_WAITED(symbol, like, what, which, ...)                                                                 \
     VP_MAKE_BRACKETED(symbol, like, (void)0,                                                                           \
                       res == CUDA_SUCCESS ? vp_api_synchronized(what, which) : vp_api_failed(res), __VA_ARGS__)
 #define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, (void)0, __VA_ARGS__)
-/* Work is noted when the door is left. */
+/* Notes queued work when the door is left. */
 static inline void vp_note_work(const CUstream *stream) {
     vp_api_worked(*stream);
 }
 #define VP_WORKS(stream) __attribute__((cleanup(vp_note_work), unused)) const CUstream works_ = (stream)
 
-/* Launches are many: no more is done for one that does not lack memory. */
+/* Launches are frequent: nothing else is done for one that does not lack memory. */
 #define VP_MAKE_LAUNCHED(symbol, like, sync, stream, ...)                                                              \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         VP_WORKS(stream);                                                                                              \
@@ -87,12 +87,13 @@ static inline void vp_note_work(const CUstream *stream) {
 #define VP_MAKE_TRIED_THEN(symbol, like, then, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, then, __VA_ARGS__)
 #define VP_MAKE_SIZED(symbol, like, wanted, then, ...) VP_MAKE_DOOR(symbol, (void)0, true, wanted, then, __VA_ARGS__)
 
-/* Does `first`, calls CUDA, and does `last`, whatever came of it (`res`). */
+/* Does `first`, calls CUDA, and does `last` whatever the result (`res`). */
 #define VP_MAKE_BRACKETED(symbol, like, first, last, ...)                                                              \
     VP_MAKE_WITH(symbol, first, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)), true, last, __VA_ARGS__)
 
-/* Serves an allocation of `size` bytes or a free, or counts it as passed on, which may have `queued` it. What is ours
- * CUDA cannot free: within a door, as from a signal's handler, it is served, too. */
+/* Serve an allocation of `size` bytes, or a free; else pass it on and count it as passed on; CUDA may have `queued` the
+ * free. A free of our memory is served even within another door, as from a signal handler, because CUDA cannot free it.
+ */
 #define VP_MAKE_ALLOCATED(symbol, like, call, size, serves, ...)                                                       \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         bool ours = vp_door_enter();                                                                                   \
@@ -109,7 +110,7 @@ static inline void vp_note_work(const CUstream *stream) {
 #define VP_MAKE_FREED(symbol, like, call, serves, queued, ...)                                                         \
     VP_MAKE_ASKED(symbol, ours || vp_api_ready(), serves, (ours ? vp_api_passed(call) : (void)0, queued), __VA_ARGS__)
 
-/* Where `serves`, which is asked if it `may`, answers VP_NOT_OURS, CUDA is; and then that is `noted`. */
+/* If `may`, calls `serves`. If that returns VP_NOT_OURS, calls CUDA and does `noted`. */
 #define VP_MAKE_SERVED(symbol, like, serves, ...) VP_MAKE_ASKED(symbol, ours, serves, (void)0, __VA_ARGS__)
 #define VP_MAKE_ASKED(symbol, may, serves, noted, ...)                                                                 \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
@@ -123,7 +124,7 @@ static inline void vp_note_work(const CUstream *stream) {
         return res;                                                                                                    \
     }
 
-/* The same as `like`; with the per-thread stream where the parameter `stream` is 0. */
+/* The same as `like`; VP_MAKE_OWN replaces a parameter `stream` of 0 by the per-thread stream. */
 #define VP_MAKE_SAME(symbol, like, ...)                                                                                \
     CUresult symbol(VP_PARAMS(__VA_ARGS__)) {                                                                          \
         return like(VP_NAMES(__VA_ARGS__));                                                                            \
@@ -134,7 +135,7 @@ static inline void vp_note_work(const CUstream *stream) {
         return like(VP_NAMES(__VA_ARGS__));                                                                            \
     }
 
-/* For `then`: something of another process's is here. `why` is a string constant for the log. */
+/* For `then`: something of another process was imported. `why` is a string constant for the log. */
 static inline void imported(const char *why) {
     vp_api_coupled(why);
     vp_api_tied(VP_TIE_IMPORT);

@@ -1,12 +1,12 @@
-/* Doors of the driver: memory that the device hands out at once.
+/* Doors of the driver: memory that is allocated at once, not in stream order.
  *
- * Some of it is none of ours: whoever asks for it gets CUDA's own. But when it runs out, what we keep may be what is
- * missing: it is given back, waited for if need be, and the call made again (VP_TRIED). So it is at every door of a
- * call that takes memory of the device, here and in other files.
+ * CUDA itself serves some of these calls. If one fails for lack of memory, memory that the pool keeps may be what is
+ * missing: the pool gives it back, waits for pending work if need be, and the call is made again (VP_TRIED). The same
+ * holds for every door, here and in other files, whose call takes device memory.
  *
- * No doors for that have: what takes a few bytes of memory that the driver has already (events, texture and surface
- * objects); what maps what others have made (cuExternalMemoryGetMapped*, cuGraphicsMapResources, imported handles and
- * pools); and copies and memsets, which stage in the host's memory. */
+ * These have no such doors: calls that take a few bytes of memory which the driver has already (events, texture and
+ * surface objects); calls that map what others have made (cuExternalMemoryGetMapped*, cuGraphicsMapResources, imported
+ * handles and pools); copies and memsets, which are staged in host memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 

@@ -1,4 +1,4 @@
-/* Doors of the driver: memory in the order of streams, and the pools that it is from. */
+/* Doors of the driver: stream-ordered memory, and its memory pools. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "adopt.h"
 #include "make.h"
@@ -8,7 +8,7 @@ static void set_current(const CUmemLocation *location, CUmemAllocationType type,
         vp_api_pool_set_current(location->id, pool);
 }
 
-/* What a pool hands out is told of by no call of its own. */
+/* Memory that CUDA allocates from a pool is not reported by any call. */
 static void of_type(CUmemAllocationType type) {
     if (type == CU_MEM_ALLOCATION_TYPE_MANAGED)
         vp_api_tied(VP_TIE_MANAGED);

@@ -1,12 +1,13 @@
-/* Doors of NCCL: a communicator of more than one rank ties the process to others (see vp_api_coupled), before its first
- * collective. What is registered with one is touched by others, and needs memory that stays. */
+/* Doors of NCCL. A communicator of more than one rank couples the process with others (see vp_api_coupled) before its
+ * first collective. Memory that is registered with a communicator is accessed by others, and must stay backed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "callers.h"
 #include "lookup.h"
 #include "make.h"
 #include "process/bare.h"
 
-/* Declared here, since NCCL's headers need not be there. A communicator and its configuration are pointers to us. */
+/* Declared here, since NCCL's headers may not be installed. Communicators and configurations are opaque pointers to us.
+ */
 typedef int vp_nccl_result;
 typedef struct {
     char internal[128];
@@ -20,7 +21,7 @@ static int registered(const void *ptr, size_t size) {
     return 0;
 }
 
-/* The real function behind a door, for a caller at `address`; tells of a communicator of several ranks. */
+/* Returns the real function behind a door, for a caller at `address`; reports a communicator of several ranks. */
 static void *communicator(const void *address, const char *symbol, enum vp_nccl_door door, int ranks) {
     if (ranks > 1)
         vp_api_ranks();

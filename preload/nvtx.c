@@ -1,11 +1,12 @@
-/* NVTX: the program's own ranges and marks, by the interface through which tools attach to it.
+/* NVTX: takes up the program's ranges and marks, through the interface by which tools attach to NVTX.
  *
- * NVTX is a few headers. In each library that has them, the first call of any function loads what NVTX_INJECTION64_PATH
- * names (adopt.c sets it) and calls this there: it is given tables of pointers, and puts its functions in. Where
- * nothing is wanted that would tell of ranges, it attaches to none, and they go on costing next to nothing.
+ * NVTX is a set of headers. In each library that includes them, the first NVTX call loads the library that
+ * NVTX_INJECTION64_PATH names (adopt.c sets it) and calls this file's entry, which gets tables of pointers and stores
+ * its functions there. If nothing that reports ranges is enabled, it attaches to none, and NVTX calls still cost next
+ * to nothing.
  *
- * A domain's handle is where its name lies among the registered strings; the program's own functions are in NULL, the
- * default one. */
+ * A domain's handle is the address of its name among the registered strings. Ranges outside any domain have the domain
+ * NULL, the default one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <stdbool.h>

@@ -1,17 +1,17 @@
-/* Doors of the driver: what is asked about memory, and set. What is handed out by another way than its address must
- * have memory that stays. */
+/* Doors of the driver: queries about memory, and attributes that are set. Memory that a call shares by other means than
+ * its address must stay backed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 #include "process/bare.h"
 
-/* Where the pool has no answer, the driver is not to take freed memory for live. */
+/* If the pool has no answer, keeps the driver from taking freed memory for live. */
 static CUresult asked(CUresult res, CUdeviceptr *ptr) {
     if (res == VP_NOT_OURS)
         *ptr = vp_api_asked_address(*ptr);
     return res;
 }
 
-/* The driver takes whatever is mapped for the host's, too. */
+/* The driver takes all mapped memory for registered host memory, too. */
 static void *no_host_memory(void *ptr) {
     return (void *)vp_api_mapped_address((CUdeviceptr)ptr, 0, false);
 }

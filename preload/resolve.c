@@ -1,5 +1,5 @@
-/* Finding the driver behind the doors. The library links to no CUDA library and loads none: it takes the libcuda that
- * the program has loaded, when a door is first used or looked up. */
+/* Finds the driver behind the doors. The library neither links to a CUDA library nor loads one: it uses the libcuda
+ * that the program has loaded, when a door is first used or looked up. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "early.h"
 #include "load.h"
 
-/* Stands in for each function that the driver lacks; its arguments do not matter. */
+/* Stands in for every function that the driver lacks; its arguments do not matter. */
 static CUresult not_found(void) {
     return CUDA_ERROR_NOT_FOUND;
 }
@@ -32,8 +32,7 @@ _Thread_local unsigned vp_door_current __attribute__((tls_model("initial-exec"))
 unsigned vp_door_ends = 1;
 _Thread_local struct vp_door_told vp_door_told __attribute__((tls_model("initial-exec")));
 
-/* dlopen's handle of the program's libcuda, never closed: our table points into it. NULL until vp_real is
- * complete. */
+/* dlopen's handle of the program's libcuda, never closed: our table points into it. NULL until vp_real is complete. */
 static _Atomic(void *) libcuda;
 
 bool vp_resolve(void) {

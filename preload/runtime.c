@@ -1,9 +1,9 @@
-/* Doors of the runtime. Each goes on to the same function of its caller's own libcudart, which comes back to
+/* Doors of the runtime. Each calls the same function of its caller's own libcudart (the long way), which in turn calls
  * the doors of the driver.
  *
- * So contexts are made, errors remembered and profilers told as always. Only what the pool can serve at once
- * does without: an allocation or a free that succeeds. NULL, nothing to allocate and every failure take the
- * long way. */
+ * So contexts are made, errors are recorded and profilers are informed as always. Only a successful allocation or free
+ * that the pool can serve at once skips the runtime (the short way). NULL pointers, sizes of 0 and all failures take
+ * the long way. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime.h"
 
@@ -13,19 +13,19 @@
 #include "make.h"
 #include "torch.h"
 
-/* The caller's own function. To be used in an exported function only, whose return address it is that counts. */
+/* The caller's own function. Use it only in an exported function, because it depends on the return address. */
 #define CALLERS_RUNTIME() vp_caller_runtime(__builtin_return_address(0))
 #define RUNTIME_REAL(runtime, symbol) ((__typeof__(&symbol))(runtime)->real[VP_RUNTIME_##symbol])
 
-/* A short way passes a door of the driver by. Where others have written into that one's code (UCX does so to where
- * dlsym finds the driver's functions, to be told of memory), they are to be passed by no more. */
+/* A short way bypasses a door of the driver. If other code has patched that door (UCX patches the driver functions that
+ * dlsym finds, to be told of memory), it must not be bypassed any more. */
 #define MAY_PASS_BY(symbol)                                                                                            \
     (*(const volatile unsigned *)vp_door_table.driver[VP_DOOR_##symbol] == vp_door_begins[VP_DOOR_##symbol] &&         \
      vp_door_has_current())
 #define SHORT(entered, symbol, call) ((entered) && MAY_PASS_BY(symbol) ? (call) : VP_NOT_OURS)
 
-/* The end of a short way: leaves the door; on success the pointer goes out. The failure of an allocation is kept for
- * the long way that follows. */
+/* Ends a short way: leaves the door, and on success sets the pointer. Keeps the error of a failed allocation for the
+ * long way that follows. */
 static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) {
     vp_door_leave();
     vp_door_told = (struct vp_door_told){res && res != VP_NOT_OURS ? size : 0, res};
@@ -34,7 +34,7 @@ static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) 
     return !res;
 }
 
-/* `address`: where the program goes on. */
+/* `address`: the return address in the program. */
 static bool alloc(void **ptr, size_t size, const void *address) {
     CUdeviceptr found = 0;
     CUresult res = VP_NOT_OURS;
@@ -72,9 +72,10 @@ static bool free_async(void *ptr, CUstream stream) {
     return short_way(res, 0, NULL, 0);
 }
 
-/* What the program is told of a free that failed (not of NULL, which begins a context). PyTorch's other backend throws
- * it out of a destructor, and the process ends: after a kernel's error before anybody was told of that, after a capture
- * that failed for memory that never was. PyTorch's cache, which the program would have without us, asks nobody. */
+/* The result of a failed free for the program (not of a free of NULL, which makes a context). PyTorch's other backend
+ * throws it from a destructor, which ends the process: after a kernel's error that was not reported yet, or after a
+ * failed capture, for memory that never existed. PyTorch's cache, which the program would use without us, does not call
+ * CUDA there. */
 static cudaError_t failed_free(cudaError_t err, const void *address) {
     if (!vp_adopt_async || !vp_torch_holds(address))
         return err;

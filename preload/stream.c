@@ -1,9 +1,9 @@
-/* Doors of the driver: streams, their captures, and what is queued on them or they are made to wait for.
+/* Doors of the driver: streams, their captures, and what is queued on them or makes them wait.
  *
- * While nothing ties the process to the world outside, a stream may be made to wait for another's work before the pool
- * grows. With a tie, the work awaited may itself be waiting for something that this process has yet to do, and CUDA's
- * order holds (see vp_api_coupled). What a stream will wait for is told before it is queued; what is imported after,
- * since nobody can have used it yet. */
+ * While nothing couples the process with the outside, a stream may be made to wait for another stream's work before the
+ * pool grows. In a coupled process the awaited work may itself be waiting for something that this process has yet to
+ * do, so streams wait only where CUDA's would (see vp_api_coupled). A wait is reported before it is queued; an import
+ * after it, since nobody can have used it yet. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 
@@ -11,12 +11,13 @@
     VP_MAKE_BRACKETED(symbol, like, vp_api_capture_beginning(a), vp_api_capture_began(a, res == CUDA_SUCCESS),         \
                       __VA_ARGS__)
 
-/* Waits for a value in memory, which anyone may write. */
+/* Reports a wait for a value in memory, which any process or device may write. */
 static void waits(void) {
     vp_api_coupled("a stream waits for a value in memory");
 }
 
-/* A batch may hold a wait, or writes and barriers alone. One of more is refused, or with a flag, and not looked at. */
+/* Looks for waits in a batch, which may also consist of writes and barriers alone. CUDA refuses a batch with flags or
+ * of more operations, so those are not looked at. */
 enum { BATCH_MOST = 256 };
 static void batch(unsigned int count, const CUstreamBatchMemOpParams *ops, unsigned int flags) {
     for (unsigned int i = 0; ops && !flags && count <= BATCH_MOST && i < count; i++)
@@ -24,8 +25,8 @@ static void batch(unsigned int count, const CUstreamBatchMemOpParams *ops, unsig
             waits();
 }
 
-/* Host functions hold up one stream for as long as they like. One that is captured will run on whatever
- * stream its graph is launched on: then it counts as a tie of the process. */
+/* A host function holds up its stream for any length of time. One that is captured will run on whatever stream its
+ * graph is launched on, so it counts as coupling the process. */
 static void host_function(CUstream stream) {
     CUstreamCaptureStatus status;
     if (VP_REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)

@@ -1,4 +1,4 @@
-/* The table of the doors, which is above them all. What looks a door up finds it here and calls none. */
+/* The table of the doors. It lies above all of them: look-ups find doors here and call none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "table.h"
 
@@ -6,7 +6,7 @@
 #include "doors.h"
 #include "runtime.h"
 
-/* NCCL's, and C++ functions: nothing is known of them here but their names. */
+/* NCCL's functions and C++ functions: only their names are known here. */
 #define DECLARE(symbol, ...) __attribute__((visibility("default"))) extern void symbol(void);
 #define DECLARE_PASSED(name, symbol) DECLARE(symbol)
 VP_DOORS_NCCL(DECLARE)

@@ -1,11 +1,12 @@
-/* The addresses and the numbers of the doors, for those that look them up: the table is above them all (table.c). */
+/* The addresses and the numbers of the doors, for code that looks them up. table.c defines the table, above all the
+ * doors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include <cuda.h>
 #include "doors_list.h"
 
-/* cuda.h gives these names to their newest variant by macro. Here a name is a symbol. */
+/* cuda.h defines these names as macros for their newest variants. Here a name is a symbol. */
 #undef cuCtxCreate
 #undef cuCtxDestroy
 #undef cuCtxPopCurrent
@@ -69,5 +70,6 @@ extern const struct vp_door_table {
     void *dlsym, *dlvsym;
 } vp_door_table;
 
-/* How each door's code began when libcuda was found; what no code begins with: it is to be passed by no more. */
+/* The first bytes of each door's code when libcuda was found. The value that no code begins with marks a door that must
+ * not be bypassed any more. */
 extern unsigned vp_door_begins[VP_DOOR_COUNT];

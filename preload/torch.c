@@ -1,7 +1,7 @@
-/* PyTorch's cache: what its libraries say of the blocks that it hands out. torch.h has the order of the calls.
+/* Follows the blocks of PyTorch's cache by the calls of its libraries. torch.h has the order of these calls.
  *
- * What tells a call's place in that order is the stack: a call's frame is the address of its caller's stack at the
- * call. It is the same for two calls of one function's body, and lies the deeper the further in the call is. */
+ * The stack tells which calls belong together: a call's frame is its caller's stack address at the call. Two calls from
+ * the body of one function have the same frame, and a deeper call has a lower one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch.h"
 
@@ -12,7 +12,7 @@
 #include "doors.h"
 #include "torch_stack.h"
 
-/* As it is returned: in two registers. */
+/* Returned in two registers, like the C++ type. */
 struct vp_torch_stream {
     int8_t device_type, device;
     int64_t id;
@@ -33,7 +33,7 @@ DOOR void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t re
 #define FRAME ((const char *)__builtin_dwarf_cfa())
 #endif
 
-/* What this thread has said so far. */
+/* The calls of this thread so far. */
 static _Thread_local struct {
     struct vp_torch_hints hints;
     const char *asked_frame, *asked_from; /* the current stream was asked for last, there; NULL: it was not */
@@ -52,7 +52,8 @@ static _Thread_local struct {
     CUdevice first_device;
 } said __attribute__((tls_model("initial-exec")));
 
-/* The first segment of a device has memory. Only if its block is reported as it should be are the next bare. */
+/* The first segment of a device is ordinary memory. Only if its block is reported as expected are the next segments
+ * bare. */
 enum { UNKNOWN, ARMED, NEVER };
 enum { DEVICES = 64, CHANCES = 3 };
 static struct {
@@ -60,16 +61,16 @@ static struct {
     _Atomic uint64_t allocated, reserved; /* as it was last said */
 } devices[DEVICES];
 
-/* PyTorch makes no event for a block's other streams while any pool of memory is in use (a capture, a graph's pool, a
- * MemPool), and nobody says when that ends. From the first pool on every free is behind all streams of the device, if
- * blocks were ever used on other streams. */
+/* PyTorch records no events for other streams that used a block while any memory pool is in use (a capture, a graph's
+ * pool, a MemPool), and no call tells when that ends. So from the first pool on, every free waits for all streams of
+ * the device, if blocks were ever used on other streams. */
 static atomic_bool other_uses;
 
 static bool is_cuda(uint16_t device) {
     return (device & 0xff) == 1 && device >> 8 < DEVICES;
 }
 
-/* Says once why segments have memory. */
+/* Logs once why segments are ordinary memory. */
 static void never(CUdevice device, const char *why) {
     static atomic_flag said_it = ATOMIC_FLAG_INIT;
     atomic_store(&devices[device].state, NEVER);
@@ -121,7 +122,7 @@ static CUdevice current_device(void) {
     return VP_REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS && device < DEVICES ? device : -1;
 }
 
-/* As PyTorch refuses: the profiler hears of it, then the error is thrown. */
+/* Refuses as PyTorch does: informs the profiler, then throws the error. */
 static _Noreturn void refuse(CUdevice device, size_t size) {
     uint64_t allocated = atomic_load(&devices[device].allocated), reserved = atomic_load(&devices[device].reserved);
     void (*tell)(int64_t, size_t, size_t, uint16_t) = vp_torch_real_of(VP_TORCH_REFUSED,
@@ -131,12 +132,12 @@ static _Noreturn void refuse(CUdevice device, size_t size) {
     vp_torch_refuse(device, size, allocated, reserved);
 }
 
-/* Blocks of max_split_size and more are not split. One serves any size from that on that is smaller by less than a
- * bound: a block may come that is so much larger than what is asked for. The settings are read in the environment;
- * where they are made later (torch.cuda.memory._set_allocator_settings), the first such block tells of it. */
+/* The cache does not split blocks of max_split_size and more. Such a block serves any request from that size on that is
+ * smaller by less than a bound, so a block may be that much larger than the request. The settings are read from the
+ * environment; if they are changed later (torch.cuda.memory._set_allocator_settings), the first such block shows it. */
 static _Atomic size_t unsplit_least = SIZE_MAX, unsplit_more = (size_t)20 << 20;
 
-/* What is left of a block that is split stays with it up to that. */
+/* A remainder of up to this size is not split off a block. */
 static const size_t LEFT_MOST = (size_t)1 << 20;
 
 static size_t size_at_most(size_t size) {
@@ -144,11 +145,11 @@ static size_t size_at_most(size_t size) {
     return size < SIZE_MAX - more ? size + more : size;
 }
 
-/* PyTorch lets max_split_size be no less. */
+/* PyTorch allows no smaller max_split_size. */
 static const size_t UNSPLIT_LEAST = (size_t)20 << 20;
 
-/* What has no such reason is of a pool that splits none, or a piece before the block (allocateWithAddress): other
- * blocks are not alike. */
+/* A block that is too large for another reason is from a pool that splits no blocks, or has a piece before it
+ * (allocateWithAddress): other blocks will not be like it. */
 static void note_unsplit(CUdeviceptr ptr, size_t asked, size_t given) {
     if (given - asked <= LEFT_MOST)
         return;
@@ -183,7 +184,7 @@ static void wanted(size_t size, const char *frame) {
     said.fails = true;
 }
 
-/* What PyTorch makes of a size: the next of so many equal parts between two powers of two. */
+/* How PyTorch rounds a size: up to the next of `divisions` equal parts between two powers of two. */
 static size_t rounded(size_t size, size_t divisions) {
     enum { LEAST = 512, LAST_BIT = 63 };
     if (divisions <= 1 || size / LEAST < divisions || size > SIZE_MAX / 4)
@@ -261,9 +262,9 @@ static void first_reported(CUdeviceptr ptr, size_t size) {
 /* What PyTorch makes of any smaller size, which it does not round. */
 static const size_t TINY = 512;
 
-/* A tiny block comes with nobody asked for room. Where there is no memory for it, PyTorch is out of memory: it keeps so
- * many bytes of addresses as allocated, and the program goes on, as it would not once a kernel has touched them. None
- * of those that a pool is set back to is refused: what they lack comes as others go. */
+/* The cache hands out a tiny block without asking for room. If there is no memory for it, this makes PyTorch report out
+ * of memory: it then counts those bytes as allocated for good, and the program goes on, as it could not after a kernel
+ * had touched them. Blocks that a pool is set back to are never refused: their memory comes as others are freed. */
 static void refuse_tiny(CUdevice device, CUdeviceptr ptr, size_t size) {
     if (!vp_bare_refused(device, ptr, size))
         return;
@@ -323,14 +324,14 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
 
 /* ---- calls that pass: pass.S ---- */
 
-/* The value of a setting in a variable of PyTorch's; NULL: it has none there. */
+/* The value of a setting in one of PyTorch's variables; NULL: it is not set there. */
 static const char *setting_in(const char *name, const char *setting) {
     const char *value = secure_getenv(name), *at = value ? strstr(value, setting) : NULL;
     return at ? at + strlen(setting) + strspn(at + strlen(setting), ": ") : NULL;
 }
 
-/* Is the cache to release its lock while it makes a segment? Then others come in between the size of a block and its
- * report, and what room was made sure of may go to them. */
+/* Does the cache release its lock while it makes a segment? Then other threads come in between the request for a block
+ * and its report, and may take the room that was made for it. */
 static bool releases_lock(const char *name) {
     const char *value = setting_in(name, "release_lock_on_cudamalloc");
     return value && *value == 'T';
@@ -344,7 +345,8 @@ static void read_mebibytes(const char *name, const char *setting, _Atomic size_t
         atomic_store_explicit(to, number << 20, memory_order_relaxed);
 }
 
-/* PyTorch reads its settings: the last moment to choose for it, and its libraries are all mapped. */
+/* Called when PyTorch reads its settings: the last moment to choose for it, and all of its libraries are mapped by now.
+ */
 static void environment(const char *name) {
     static atomic_flag decided = ATOMIC_FLAG_INIT;
     vp_adopt(); /* a program that is linked with PyTorch has it begin before this library */

@@ -1,4 +1,4 @@
-/* PyTorch's libraries: the real functions behind what is taken over, and whether they call it as they must. */
+/* Finds PyTorch's real functions behind ours, and whether its libraries call ours as they must. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch.h"
 

@@ -1,6 +1,6 @@
-/* PyTorch's OutOfMemoryError, thrown from C: made by its own constructor and thrown by the C++ runtime of its own.
+/* Throws PyTorch's OutOfMemoryError from C: PyTorch's own constructor makes it, and its C++ runtime throws it.
  *
- * It is to be thrown where nothing has changed yet; what calls unwinds as if its own function had thrown. */
+ * Throw it only where nothing has changed yet; the caller unwinds as if its own function had thrown. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torch.h"
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include "early.h"
 
-/* The unwinder of the C++ runtime, which is there where PyTorch is: the platform's C++ ABI names these. */
+/* The unwinder of the C++ runtime, which PyTorch brings along. The C++ ABI of the platform defines these names. */
 struct _Unwind_Context;
 typedef int trace_fn(struct _Unwind_Context *frame, void *data);
 static struct unwinder {
@@ -22,7 +22,7 @@ static bool look_for_unwinder(void *handle) {
     return unwinder.trace && unwinder.address && unwinder.function;
 }
 
-/* One thread looks, once; what others ask meanwhile is not known. */
+/* One thread looks for it, once; until then other threads get no answer. */
 static bool find_unwinder(void) {
     enum { NOT_YET, LOOKING, THERE, NOWHERE };
     static atomic_int state = NOT_YET;

@@ -1,26 +1,27 @@
-/* Which stream a call deeper in the stack is about: what was asked on the way down, and is still under way. */
+/* Which stream a call deeper in the stack is for, found from the stream queries made further out that are still in
+ * progress. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/bare.h"
 
-/* A stream's handle was asked for: where the stack was then, by whom, and the handle. */
+/* A query for a stream's handle: the stack address at that time, the return address, and the handle. */
 struct vp_torch_hint {
     const char *frame, *from;
     CUstream stream;
     CUdevice device;
 };
 
-/* Those of a thread, the outermost first. More than a call nests of them. */
+/* The hints of a thread, the outermost first. One call nests fewer than these. */
 struct vp_torch_hints {
     struct vp_torch_hint hint[4];
     unsigned count;
 };
 
-/* Do both calls return into the same function? Looked up once for each two, and remembered. */
+/* Do both return addresses lie in the same function? Looked up once for each pair, and remembered. */
 bool vp_torch_is_one_function(const char *a, const char *b);
 
-/* Those that lie as deep or deeper are over, and forgotten. */
+/* Adds a hint; hints at the same depth or deeper belong to calls that have ended, and are dropped. */
 static inline void vp_torch_hint_add(struct vp_torch_hints *hints, const struct vp_torch_hint *hint) {
     while (hints->count && hints->hint[hints->count - 1].frame <= hint->frame)
         hints->count--;
@@ -28,7 +29,8 @@ static inline void vp_torch_hint_add(struct vp_torch_hints *hints, const struct 
         hints->hint[hints->count++] = *hint;
 }
 
-/* The stream that the call at `frame` is about: that of the innermost hint whose function has called on and is still
- * there, or an unknown one. That it is there is looked up in the stack once for each function and distance, and
- * remembered. The hints are used up. `*device` is the stream's, and untouched if that is unknown. */
+/* Returns the stream that the call at `frame` is for: that of the innermost hint whose function made further calls and
+ * has not returned yet, or an unknown stream. Whether that function is still on the stack is looked up once for each
+ * function and distance, and remembered. Uses up the hints. `*device` becomes the stream's; it is untouched if that is
+ * unknown. */
 struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame, CUdevice *device);

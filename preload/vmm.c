@@ -1,8 +1,9 @@
-/* Doors of the driver: handles of physical memory that the program makes itself. */
+/* Doors of the driver: physical memory handles that the program creates itself. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 
-/* The device that it is of, or a part of which; -1: it is the host's. The part's number stands above the device's. */
+/* The device of a handle, or of which it takes a part; -1: it is host memory. The number of a part is stored above that
+ * of its device. */
 static CUdevice device_of(const CUmemAllocationProp *prop) {
     const int type = (int)prop->location.type, id = prop->location.id;
     return type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN ? id & 0xff
@@ -10,7 +11,7 @@ static CUdevice device_of(const CUmemAllocationProp *prop) {
                                                                : -1;
 }
 
-/* What of it is to be had of a device. */
+/* How much of it is memory of a device. */
 static size_t memory_of(size_t size, const CUmemAllocationProp *prop) {
     return prop && device_of(prop) >= 0 ? size : VP_HOST_MEMORY;
 }

@@ -1,8 +1,7 @@
 /* Dumps: what every pool of the process looked like at one moment, in a file. docs/dumps.md tells what is in it.
  *
- * A dump is a snapshot taken under the library's lock, between two operations; it is added up and written
- * without the lock. No driver call is made for one, but for the figures of the device that go with an
- * allocation which failed. */
+ * * A dump is a snapshot taken under the library's lock, between two operations; it is added up and written without the
+ * lock. No driver call is made for one, but for the figures of the device that go with an allocation which failed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -16,8 +16,7 @@ extern struct vp_lock vp_lend_guard;
  * gave back to the device. With `bytes` 0 nobody is asked. `*some`: have they at least `least` idle? */
 uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum vp_lend_some *some);
 /* What others of the user that lie still would give of that device. They tell, for some milliseconds at most, and give
- * nothing.
- * Without the library's lock. */
+ * nothing. Without the library's lock. */
 uint64_t vp_lend_spare(CUdevice device, const CUuuid *uuid);
 /* Asks the process of that page for all that it has idle, on every device, and waits for so long at most; the bytes
  * that it gave back. */

@@ -14,8 +14,7 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
 void vp_trace_held(void) VP_LOCKED;
 void vp_trace_failure(CUdevice device, size_t size, uint32_t stream);
 
-/* Takes the trace's lock; false, without it: nothing is recorded. The caller
- * holds cancellation off. */
+/* Takes the trace's lock; false, without it: nothing is recorded. The caller holds cancellation off. */
 bool vp_trace_lock(void) VP_TRIES(vp_trace_guard);
 void vp_trace_unlock(void) VP_RELEASES(vp_trace_guard);
 
