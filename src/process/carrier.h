@@ -1,5 +1,5 @@
-/* Carries bytes between a device and ordinary host memory, as fast as the machine can: through a ring of pinned memory,
- * with a few threads that empty or fill it. Nothing of it outlives the call but what the caller keeps. */
+/* Copies bytes between a device and ordinary host memory as fast as the machine can: through a ring of pinned memory,
+ * which a few threads empty or fill. Apart from what the caller keeps, nothing outlives the call. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -18,22 +18,24 @@ struct vp_carrier {
     struct vp_crew crew;
 };
 
-/* For `bytes` of the context's device in all. 0, -ENOMEM or -EIO. */
+/* Opens a carrier for `bytes` of the context's device in total. Returns 0, -ENOMEM or -EIO. */
 int vp_carrier_open(struct vp_carrier *c, const struct vp_driver *drv, const struct vp_context *ctx, size_t bytes);
-/* Copies all spans, one behind the other, to the host, or back; a span without address keeps its place, and is passed
- * over. 0, -ETIMEDOUT or -EIO. */
+/* Copies all spans, in order, to the host (`out`) or back. A span without an address keeps its place in `host`, and is
+ * skipped. Returns 0, -ETIMEDOUT or -EIO. */
 int vp_carrier_run(struct vp_carrier *c, const struct vp_span *spans, size_t count, char *host, bool out);
 void vp_carrier_close(struct vp_carrier *c);
 
-/* Host memory for contents. */
+/* Host memory for the contents of a paused device. */
 struct vp_arena {
     char *at;
     size_t bytes; /* of the mapping; 0: none */
-    bool in_file; /* one that has no name any more, nor a descriptor, which the program might close */
+    bool in_file; /* an unlinked file, kept without a descriptor, which the program might close */
 };
 
-/* At least so many bytes: what is there already, new memory, or a new file of that name (NULL: none), which must not
- * exist. 0, -ENOMEM: the machine, or the group of processes, has not so much; or another errno of the file's. */
+/* Provides at least `bytes`: the existing memory, new memory, or a new file of the name `file` (NULL: none), which must
+ * not exist. Returns 0; -ENOMEM: the machine, or the control group, does not have that much; or the errno of the file.
+ */
 int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file);
-/* Its contents are not wanted any more. A file goes. Memory may be had by the system, else by the next take. */
+/* The contents are no longer needed. A file is removed. The system may take the memory back; else the next take uses
+ * it. */
 void vp_arena_ease(struct vp_arena *arena);

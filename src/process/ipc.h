@@ -1,19 +1,19 @@
-/* Legacy IPC (cuIpcGetMemHandle and its kin) on memory of the pool.
+/* Legacy IPC (cuIpcGetMemHandle and related calls) for memory of the pool.
  *
- * CUDA refuses it on memory of the virtual-memory calls, so the handle is one of ours: it names a process and an
- * allocation in it. Whoever opens it asks that process, over a socket (base/channel.h), for the physical handles
- * beneath, as file descriptors, and maps them. Both processes need the library; without it the handle means nothing to
- * CUDA, which says so.
+ * CUDA refuses legacy IPC for virtual-memory allocations, so the library makes its own handles, which name a process
+ * and an allocation in it. A process that opens a handle asks that process, over a socket (base/channel.h), for the
+ * physical handles beneath, as file descriptors, and maps them. Both processes need the library: CUDA itself rejects
+ * such a handle.
  *
- * The exporter (ipc.c) answers from a thread of its own. The importer (import.c) never holds the library's lock while
- * it waits for an answer: two processes may well open each other's memory at the same moment. */
+ * The exporter (ipc.c) answers on a thread of its own. The importer (import.c) never holds the library's lock while it
+ * waits for an answer, since two processes may open each other's memory at the same time. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/state.h"
 #include "base/channel.h"
 
-/* What stands in the 64 bytes of a CUipcMemHandle. One for each allocation, and the same at each call. */
+/* The contents of the 64 bytes of a CUipcMemHandle. An allocation has one handle, the same at each call. */
 struct vp_ipc_handle {
     char magic[8];
     struct {
@@ -26,13 +26,13 @@ struct vp_ipc_handle {
 };
 _Static_assert(sizeof(struct vp_ipc_handle) == sizeof(CUipcMemHandle), "the size is CUDA's");
 
-/* From the importer: which allocation. */
+/* Sent by the importer: which allocation it wants. */
 struct vp_ipc_request {
     uint64_t addr, serial;
     uint32_t device, zero;
 };
 
-/* From the exporter: as many messages as it takes, each with a file descriptor for each of its chunks. */
+/* Sent by the exporter: as many messages as needed, each with one file descriptor per chunk. */
 struct vp_ipc_reply {
     uint32_t result;               /* a CUresult; all else is 0 if it is no success */
     uint32_t count;                /* chunks in this message */
@@ -58,23 +58,24 @@ struct vp_import {
 
 /* ---- ipc.c; those that need no lock ---- */
 
-/* Copies what the program passed; false: it is no handle of ours. Then: can it be one that this version makes? */
+/* vp_ipc_read() copies a handle that the program passed; false: it is not one of ours. vp_ipc_good(): could this
+ * version have made it? */
 bool vp_ipc_read(const CUipcMemHandle *from, struct vp_ipc_handle *out);
 bool vp_ipc_good(const struct vp_ipc_handle *handle);
-/* The process ends: nothing is exported any more. */
+/* The process ends: stops exporting. */
 void vp_ipc_stop(void);
 
 /* ---- the rest of it; with the library's lock held ---- */
 
-/* May other processes open this live block? 0 or as vp_pool_export_check(). */
+/* May other processes open this live block? Returns as vp_pool_export_check(). */
 int vp_ipc_check(struct vp_pool *pool, const struct vp_region *block) VP_LOCKED;
-/* Must a synchronous block of so many bytes be placed so that it can be exported? */
+/* Must a synchronous block of this size be placed so that it can be exported? */
 bool vp_ipc_alone(size_t size) VP_LOCKED;
 /* Was the handle made by this process? */
 bool vp_ipc_own(const struct vp_ipc_handle *handle);
 /* A device's UUID; zero if the driver does not tell. */
 CUuuid vp_ipc_uuid(CUdevice dev);
-/* A forked child: the parent's socket is not its own. */
+/* In a forked child: drops the socket of the parent. */
 void vp_ipc_leave_to_parent(void);
 
 /* ---- errors.c: what these two calls return, once it is said why ---- */
@@ -88,16 +89,17 @@ CUresult vp_ipc_unreachable(int err, const struct vp_ipc_handle *handle);
 const struct vp_import *vp_import_at(CUdeviceptr ptr);
 /* Is any of these bytes, or that at `ptr`, in the mapping of one? */
 bool vp_import_maps(CUdeviceptr ptr, size_t size);
-/* Do two ranges share a byte? An empty one is that byte. Their ends may wrap. */
+/* Do two ranges share a byte? An empty range counts as its first byte. Ends may wrap around. */
 static inline bool vp_ranges_meet(CUdeviceptr a, size_t a_size, CUdeviceptr b, size_t b_size) {
     return a - b < b_size || b - a < a_size;
 }
 /* As vp_memory_add_copier(). */
 bool vp_import_add_copier(struct vp_import *import, CUdevice dev);
-/* A context has ended, and what was opened in it with it. */
+/* A context has ended, and the imports that were opened in it end, too. */
 void vp_imports_drop_context(const struct vp_context *ctx);
-/* From here on `peers`, one bit each, may touch what was opened on `device`, and no others. */
+/* From here on exactly the devices `peers`, one bit each, may access what was opened on `device`. */
 void vp_imports_set_peers(CUdevice device, uint64_t peers);
-/* Taken around a fork, before the library's: no descriptor of another process's memory stays open in the child. */
+/* Taken around a fork, before the library's lock, so that no descriptor of another process's memory stays open in the
+ * child. */
 extern struct vp_lock vp_imports_in_hand;
 bool vp_imports_fork_child(void); /* had the parent opened any? */

@@ -1,8 +1,8 @@
-/* What of the layers below is called with the library's lock held, told to clang's analysis of locks.
+/* Tells clang's lock analysis which functions of the layers below are called with the library's lock held.
  *
- * Those layers know of no lock: the command and the tests drive a pool from one thread, without any. Inside the library
- * it is process/ and watch/ that see to it, and they cannot call these without the lock where clang compiles them. What
- * is not named here is called without it too, or asks nothing that changes. */
+ * Those layers know no lock: the command and the tests drive a pool from one thread, without one. Inside the library,
+ * process/ and watch/ take care of it, and clang refuses calls of these without the lock. Functions that are not listed
+ * are also called without it, or read nothing that changes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,30 +1,31 @@
-/* VPOOL_ZERO and VPOOL_POISON: memory is filled when it is handed out, and what was freed is looked at.
+/* VPOOL_ZERO and VPOOL_POISON: memory is filled when it is handed out, and freed memory is checked.
  *
- * What is freed is filled with a pattern, in the order of the stream that frees it; cudaFree waits for the device
- * first, as with VPOOL_SYNC_FREE. When the bytes are handed out again, what is not the pattern any more was written
- * after the free: by a use after it, or on a stream that the free knew nothing of. Memory handed out holds the pattern,
- * too (or zeros), so that what is read before it is written is seen: as a floating-point number of any width it is
- * none.
+ * Freed memory is filled with a pattern, in the order of the stream that frees it; cudaFree waits for the device first,
+ * as with VPOOL_SYNC_FREE. When the bytes are handed out again, any that differ from the pattern were written after the
+ * free: by a use after free, or on a stream that the free did not know of. Memory is handed out with the pattern, too
+ * (or with zeros), so that reading it before writing it shows: the pattern is not a number in any floating-point
+ * format.
  *
- * All with the library's lock held; it is let go while the host waits. */
+ * All functions need the library's lock; it is released while the host waits. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/state.h"
 
-/* A block was handed out: to a stream, or NULL with the context for all. False: it was freed while the host waited. */
+/* A block was handed out on `timeline`, or (NULL) to all streams of `ctx`. False: it was freed while the host waited.
+ */
 bool vp_poison_handed_out(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline,
                           struct vp_context *ctx) VP_LOCKED __attribute__((cold));
-/* A block is about to be freed on a stream; NULL: all work on it is over. */
+/* A block is about to be freed on a stream; `timeline` NULL: all work on it is complete. */
 void vp_poison_freed(struct vp_pool *pool, const struct vp_region *r, const struct vp_timeline *timeline) VP_LOCKED
     __attribute__((cold));
 
-/* A context has ended: what of the host's memory was its is no more. */
+/* A context has ended, and host memory that belonged to it is gone. */
 void vp_poison_context_over(const struct vp_context *ctx) VP_LOCKED __attribute__((cold));
 
-/* What was seen so far, for the statistics. */
+/* Counts so far, for the statistics. */
 struct vp_poison_counts {
-    uint64_t checked_bytes, unchecked_bytes; /* freed, and looked at when they were handed out again, or not in time */
-    uint64_t written_blocks;                 /* freed, and written to afterwards */
+    uint64_t checked_bytes, unchecked_bytes; /* freed memory that was checked when handed out again, or could not be */
+    uint64_t written_blocks;                 /* blocks written to after they were freed */
 };
 extern struct vp_poison_counts vp_poison_counts;

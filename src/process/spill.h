@@ -1,10 +1,10 @@
-/* VPOOL_SPILL: growth in the host's memory, where the device and all that is idle have no more. */
+/* VPOOL_SPILL: the pool grows in host memory when the device and all idle memory are used up. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "process/state.h"
 
-/* X(name, why): why a request was not served so. */
+/* X(name, why): the reasons why a request was not spilled. */
 /* clang-format off */
 #define VP_SPILL_REFUSALS(X) \
     X(small, "it asks for no more than 32 MiB") \
@@ -27,15 +27,15 @@ enum vp_spill_refusal {
     VP_SPILL_MAY = VP_SPILL_REFUSED_COUNT
 };
 
-/* How often, by reason; of one device. With the library's lock held. */
+/* Refusals by device and reason. With the library's lock held. */
 extern uint64_t vp_spill_refused[VP_DEVICES][VP_SPILL_REFUSED_COUNT];
 
-/* Serves a request that would fail for want of memory (`last`), or is to be served so at once: 0, or -ENOMEM, which is
- * counted and told of if it was the last resort. The lock is held. */
+/* Serves a request in host memory, if it would fail otherwise (`last`) or is due to be spilled at once. Returns 0, or
+ * -ENOMEM, which is counted and logged if `last`. With the lock held. */
 int vp_spill(struct vp_pool *pool, const struct vp_request *req, bool last, struct vp_region **out) VP_LOCKED
     __attribute__((cold));
-/* Is a request to be served so at once, so that some of the device stays for smaller ones, which are not spilled? For
- * tests (VPOOL_SPILL_TEST): always. */
+/* Is this request to be spilled at once, so that some device memory stays for smaller ones, which are never spilled?
+ * For tests (VPOOL_SPILL_TEST): always. */
 bool vp_spill_is_due(struct vp_pool *pool, size_t asked) VP_LOCKED;
-/* A block that was spilled is free. */
+/* A spilled block was freed. */
 void vp_spill_freed(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
