@@ -18,8 +18,8 @@
 extern "C" {
 #endif
 
-/* New members are only added at the end. Sizes are in bytes and times in nanoseconds. Counts and times are totals since
- * the process began. */
+/* New members are added at the end only. Sizes are in bytes, times in nanoseconds. Counts are since the process began.
+ */
 struct vpool_stats {
     size_t size;            /* in: the caller's sizeof(struct vpool_stats) */
     uint64_t allocs, frees; /* calls served */

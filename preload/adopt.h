@@ -1,5 +1,4 @@
-/* Adoption: sets the environment variables that make PyTorch, JAX and TensorFlow leave their allocations to CUDA, and
- * so to the library. */
+/* Adoption: sets the environment variables that make PyTorch, JAX and TensorFlow leave their allocations to CUDA. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -28,10 +27,9 @@ void vp_adopt_read(void);
  * a backend there that is not in use: unsets ours. */
 void vp_adopt_changed(void);
 
-/* Returns the value to set for the attribute of a memory pool: `value`, or a pointer to 0. XLA's allocator sets a
+/* Returns the value to set for an attribute of a memory pool: `value`, or a pointer to 0. XLA's allocator sets a
  * release threshold, reads it back, and preallocates that much if XLA_PYTHON_CLIENT_PREALLOCATE is unset: it shall find
- * 0. If that variable were false, it would set no threshold, but also report no limit (bytes_limit), which programs
- * plan by. */
+ * 0. If that were false, it would set no threshold, but also report no limit (bytes_limit), which programs plan by. */
 void *vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *value);
 
 /* Logs, once, which values of the user were kept although they keep a framework's memory from the library. For
@@ -42,6 +40,5 @@ void vp_adopt_report(void);
  * do what was asked, logs a line, once. */
 void vp_adopt_refused(const char *text);
 
-/* PyTorch makes an exception of this text. Rewords out of memory so that programs recognise it as that of PyTorch's
- * cache. */
+/* PyTorch makes an exception of this text. Rewords out of memory so that programs take it for that of its cache. */
 void vp_adopt_reword(char *text, size_t length);

@@ -1,8 +1,7 @@
 /* Finds which library a call is meant for: what the program would have reached without us.
  *
- * A process may have several copies of libcudart, some of them private (RTLD_LOCAL) to the objects that loaded them,
- * and each keeps its own last error. So a forwarder looks at its return address, and calls the copy that its caller is
- * bound to. */
+ * A process may have several copies of libcudart, some private (RTLD_LOCAL) to the objects that loaded them, and each
+ * keeps its own last error. So a forwarder goes by its return address, to the copy that its caller is bound to. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -64,10 +64,9 @@ CUresult cuCtxDetach(CUcontext context) {
     return res;
 }
 
-/* CUDA leaves work in this context running, and nothing tells later when it is over, while memory that it still uses
- * must not be reused. So this end waits, as CUDA's does for other contexts, but not without limit, since the host may
- * have to do something first. A context that still works then is kept until the process ends; the program does not
- * notice. */
+/* CUDA leaves work in this context running, and nothing tells when it is over, while memory that it uses must not be
+ * reused. So this end waits, as CUDA's does for other contexts, but not without limit, since the host may have to do
+ * something first. A context that still works then is kept until the process ends, unnoticed by the program. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
     CUcontext context = vp_door_enter() ? of_green(green) : NULL;
     CUresult res = CUDA_SUCCESS;

@@ -30,8 +30,8 @@ static CUresult queue_plain(const CUDA_MEMCPY3D_PEER *p, CUstream stream) {
     return VP_REAL(cuMemcpy3DAsync_v2)(&plain, stream);
 }
 
-/* Queues the copy on a new stream of that context, between two events. The driver keeps what is destroyed here until it
- * is done. */
+/* Queues the copy on a new stream of that context, between two events. The driver keeps what is destroyed until done.
+ */
 static CUresult queue_there(const struct vp_copy *copy, CUevent before, CUevent *after) {
     CUstream there;
     CUresult res = VP_REAL(cuStreamCreate)(&there, CU_STREAM_NON_BLOCKING);
@@ -56,8 +56,8 @@ CUresult vp_copy_wait(CUstream stream) {
     return res;
 }
 
-/* Keeps the copy's place in the program's stream, which belongs to the current context: an event is recorded where it
- * is made. */
+/* Keeps the copy's place in the program's stream, which is of the current context: events are recorded where they are
+ * made. */
 static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUevent before, after = NULL;
     CUresult res = VP_REAL(cuEventCreate)(&before, CU_EVENT_DISABLE_TIMING);

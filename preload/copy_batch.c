@@ -1,6 +1,5 @@
-/* Doors of the driver: copies with attributes, and batches of copies. If one of a batch cannot be made unchanged,
- * because devices cannot access each other or an end is spilled, all are made one by one in the same stream, as single
- * copies. */
+/* Doors of the driver: copies with attributes, and batches of copies. If one copy of a batch cannot be made unchanged,
+ * as devices cannot access each other or an end is spilled, all are made one by one in the same stream. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 

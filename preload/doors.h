@@ -122,9 +122,8 @@ static inline CUstream vp_own(CUstream stream) {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/* The result of a CUDA call that may need device memory (`wanted` bytes; 0: not known). If it fails for lack of memory,
- * it is repeated as long as that may help: after the pools gave back idle memory, or memory whose pending work has
- * ended. */
+/* The result of a CUDA call that may need device memory (`wanted` bytes; 0: not known). If memory is lacking, it is
+ * repeated as long as that may help: after the pools gave back idle memory, or memory whose pending work ended. */
 #define VP_TRIED(ours, wanted, call)                                                                                   \
     ({                                                                                                                 \
         bool ours_ = (ours);                                                                                           \

@@ -1,5 +1,5 @@
-/* Doors of the driver: graphs. Host functions, waits and copies between devices matter as nodes, too, although a node
- * has no stream yet. */
+/* Doors of the driver: graphs. Host functions, waits and copies between devices matter as nodes, too, without a stream.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copy.h"
 

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* If a program loads two copies of the library, for example also the one with all policies, the one found first serves.
- * True in the other. */
+/* If a program loads two copies of the library, as of the one with all policies, the first one serves. True in the
+ * other. */
 extern bool vp_load_aside;
 /* Called once, when the program has loaded its driver and the library is open on it. */
 void vp_load_opened(void);

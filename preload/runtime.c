@@ -1,9 +1,9 @@
 /* Doors of the runtime. Each calls the same function of its caller's own libcudart (the long way), which in turn calls
  * the doors of the driver.
  *
- * So contexts are made, errors are recorded and profilers are informed as always. Only a successful allocation or free
- * that the pool can serve at once skips the runtime (the short way). NULL pointers, sizes of 0 and all failures take
- * the long way. */
+ * So contexts are made, errors are recorded and profilers are informed as always. Only an allocation or free that the
+ * pool can serve at once skips the runtime (the short way). NULL pointers, sizes of 0 and failures take the long way.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime.h"
 
@@ -74,8 +74,7 @@ static bool free_async(void *ptr, CUstream stream) {
 
 /* The result of a failed free for the program (not of a free of NULL, which makes a context). PyTorch's other backend
  * throws it from a destructor, which ends the process: after a kernel's error that was not reported yet, or after a
- * failed capture, for memory that never existed. PyTorch's cache, which the program would use without us, does not call
- * CUDA there. */
+ * failed capture, for memory that never existed. PyTorch's cache, used without us, does not call CUDA there. */
 static cudaError_t failed_free(cudaError_t err, const void *address) {
     if (!vp_adopt_async || !vp_torch_holds(address))
         return err;

@@ -1,5 +1,5 @@
-/* The addresses and the numbers of the doors, for code that looks them up. table.c defines the table, above all the
- * doors. */
+/* The addresses and the numbers of the doors, for code that looks them up. The table (table.c) is above all the doors.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

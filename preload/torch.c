@@ -52,8 +52,7 @@ static _Thread_local struct {
     CUdevice first_device;
 } said __attribute__((tls_model("initial-exec")));
 
-/* The first segment of a device is ordinary memory. Only if its block is reported as expected are the next segments
- * bare. */
+/* The first segment of a device is ordinary memory. The next are bare only if its block is reported as expected. */
 enum { UNKNOWN, ARMED, NEVER };
 enum { DEVICES = 64, CHANCES = 3 };
 static struct {

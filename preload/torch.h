@@ -47,8 +47,7 @@ static inline bool vp_torch_is_cache(const void *address) {
     return (uintptr_t)address - atomic_load_explicit(&vp_torch_code.begin, memory_order_relaxed) < size;
 }
 
-/* Looks for libc10_cuda.so, once. Returns 0; -EAGAIN: it is not loaded yet; -ENOTSUP: its blocks cannot be followed by
- * its calls. */
+/* Looks for libc10_cuda.so, once. Returns 0; -EAGAIN: it is not loaded yet; -ENOTSUP: its blocks cannot be followed. */
 int vp_torch_learn(void);
 /* Called once CUDA is in use, if PyTorch is to keep its cache: logs a warning if PyTorch is loaded but its calls bypass
  * the library, as with RTLD_DEEPBIND. */
@@ -68,8 +67,7 @@ _Noreturn void vp_torch_refuse(CUdevice device, size_t size, uint64_t allocated,
 
 /* ---- torch.c ---- */
 
-/* Makes a segment, if the cudaMalloc() of `size` bytes that was called from `address` is for one. VP_NOT_OURS: it is
- * for something else. */
+/* Makes a segment, if the cudaMalloc() of `size` bytes called from `address` is for one. VP_NOT_OURS: it is not. */
 CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address);
 
 static inline CUresult vp_torch_segment(CUdeviceptr *out, size_t size, const void *address) {

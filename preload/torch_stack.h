@@ -1,5 +1,4 @@
-/* Which stream a call deeper in the stack is for, found from the stream queries made further out that are still in
- * progress. */
+/* Which stream a call deeper in the stack is for: that of a query made further out, and still in progress. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -30,7 +29,6 @@ static inline void vp_torch_hint_add(struct vp_torch_hints *hints, const struct 
 }
 
 /* Returns the stream that the call at `frame` is for: that of the innermost hint whose function made further calls and
- * has not returned yet, or an unknown stream. Whether that function is still on the stack is looked up once for each
- * function and distance, and remembered. Uses up the hints. `*device` becomes the stream's; it is untouched if that is
- * unknown. */
+ * has not returned, or an unknown stream. Whether a function is still on the stack is looked up once for each function
+ * and distance, and remembered. Uses up the hints. `*device` becomes the stream's, if that is known. */
 struct vp_bare_stream vp_torch_hint_take(struct vp_torch_hints *hints, const char *frame, CUdevice *device);

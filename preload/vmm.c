@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
 
-/* The device of a handle, or of which it takes a part; -1: it is host memory. The number of a part is stored above that
- * of its device. */
+/* The device of a handle, or of a part of a device; -1: host memory. The number of a part is above that of its device.
+ */
 static CUdevice device_of(const CUmemAllocationProp *prop) {
     const int type = (int)prop->location.type, id = prop->location.id;
     return type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN ? id & 0xff

@@ -1,4 +1,4 @@
-/* Allocation and free: the calls. */
+/* Allocation and free: the functions that the doors call. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 

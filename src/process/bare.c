@@ -1,6 +1,6 @@
-/* Bare segments: what the doors call.
+/* Bare segments: the functions that the doors call.
  *
- * What is told of a small block under pages that are backed takes no lock of ours: the cache holds its own. */
+ * Uses of a small block on pages that are backed take no lock of ours: the cache holds its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/bare.h"
 

@@ -17,10 +17,9 @@ struct vp_bare_stream {
     bool known;
 };
 
-/* Makes a segment on the current context's device. `size` is rounded up to the granularity. CUDA_SUCCESS sets the
- * address; CUDA_ERROR_OUT_OF_MEMORY: addresses, a multiple of the device's memory, have run out (the cache must give
- * segments back and try again); VP_NOT_OURS: the device is not served, use ordinary memory. vp_api_free() frees the
- * segment. */
+/* Makes a segment on the current context's device. `size` is rounded up to the granularity. CUDA_SUCCESS;
+ * CUDA_ERROR_OUT_OF_MEMORY: addresses, a multiple of the device's memory, have run out (the cache must give segments
+ * back and try again); VP_NOT_OURS: the device is not served, use ordinary memory. vp_api_free() frees the segment. */
 CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream stream);
 
 /* Does the cache of a device hold so many addresses that it should give back its segments without blocks before it gets
@@ -70,5 +69,5 @@ CUresult vp_bare_pin(CUdeviceptr ptr, size_t size);
 /* The calling thread does not take the block for which it was promised room. */
 void vp_bare_lapsed(void);
 
-/* The device on which the calling thread was last promised room for a block that has not come yet; NULL: none. */
+/* The bare segments in which the calling thread was last promised room for a block that is yet to come; NULL: none. */
 struct vp_bare *vp_bare_promised_to_caller(void);

@@ -1,4 +1,4 @@
-/* An allocation that would fail for want of memory asks the user's other processes for what they have idle. */
+/* Borrowing: an allocation that would fail for lack of memory asks the user's other processes for their idle memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 

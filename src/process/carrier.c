@@ -1,4 +1,4 @@
-/* How the contents of a device come to the host and back: see carrier.h. */
+/* Copies the contents of a device to the host and back: see carrier.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/carrier.h"
 

@@ -1,14 +1,14 @@
-/* Copies between devices, and of memory that is spilled.
+/* Copies between devices, and of spilled memory.
  *
- * CUDA copies between any two devices, and asks for no leave. From and to mapped memory the device that makes the copy
- * needs access to both ends (memory of cuMemAlloc's own counts as accessible from everywhere, and is staged where it is
- * not). To open all memory to all devices would make each mapping dearer for programs that never copy between devices.
- * So a device's memory is opened to another at the first copy that needs it, and stays open, for copies alone: the
- * program is not told. Where that cannot be, a copy goes by cuMemcpyPeer, which names a context for each end, and needs
- * no access; in a graph there is none of that.
+ * CUDA copies between any two devices without being given access. For mapped memory, the device that makes the copy
+ * needs access to both ends (memory of cuMemAlloc itself counts as accessible everywhere, and is staged if it is not).
+ * Opening all memory to all devices would make each mapping slower for programs that never copy between devices. So a
+ * device's memory is opened to another at the first copy that needs it, and stays open, for copies only: the program
+ * does not see it. If that is impossible, the copy is made by cuMemcpyPeer, which names a context for each end and
+ * needs no access; graphs have no such node.
  *
- * To CUDA, spilled memory (spill.h) is the host's: a copy that calls it the device's is refused, and is made by a call
- * that leaves that open. */
+ * CUDA takes spilled memory (spill.h) for host memory: it refuses a copy that calls it device memory, so the copy is
+ * made by a call that does not say. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 #include "memory/spill.h"

@@ -1,4 +1,4 @@
-/* What a call returns for an error of a layer below, and what is said of it. */
+/* Turns errors of the layers below into the result of a call, and logs them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 

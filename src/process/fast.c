@@ -1,8 +1,8 @@
-/* The fast path: an allocation of a size that the stream freed a moment ago, and its free, without the library's lock.
+/* The fast path: allocates a size that the stream has just freed, and frees it, without the library's lock.
  *
- * Each thread remembers, for a few stream handles, which cache serves the stream and which memory pool the handle that
- * came with it means. Both may be out of date: the cache looks itself whether the stream is the one it belongs to, and
- * vp_state.mempools_changed tells of the pools. */
+ * Each thread remembers, for a few stream handles, which cache serves the stream, and which memory pool the handle used
+ * with it means. Both may be stale: the cache itself checks that the stream is the one it belongs to, and
+ * vp_state.mempools_changed shows changes of pools. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 

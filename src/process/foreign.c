@@ -1,4 +1,4 @@
-/* Physical memory that others in the process make by cuMemCreate: not ours, only counted. */
+/* Counts physical memory that other code in the process makes by cuMemCreate. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 

@@ -1,4 +1,4 @@
-/* Forks, and the end of the process. */
+/* Handles forks, and the end of the process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 

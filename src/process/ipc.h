@@ -58,8 +58,8 @@ struct vp_import {
 
 /* ---- ipc.c; those that need no lock ---- */
 
-/* vp_ipc_read() copies a handle that the program passed; false: it is not one of ours. vp_ipc_good(): could this
- * version have made it? */
+/* vp_ipc_read() copies a handle of the program's; false: it is not ours. vp_ipc_good(): could this version have made
+ * it? */
 bool vp_ipc_read(const CUipcMemHandle *from, struct vp_ipc_handle *out);
 bool vp_ipc_good(const struct vp_ipc_handle *handle);
 /* The process ends: stops exporting. */
@@ -99,7 +99,6 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev);
 void vp_imports_drop_context(const struct vp_context *ctx);
 /* From here on exactly the devices `peers`, one bit each, may access what was opened on `device`. */
 void vp_imports_set_peers(CUdevice device, uint64_t peers);
-/* Taken around a fork, before the library's lock, so that no descriptor of another process's memory stays open in the
- * child. */
+/* Taken around a fork, before the library's lock: no descriptor of another process's memory stays open in the child. */
 extern struct vp_lock vp_imports_in_hand;
 bool vp_imports_fork_child(void); /* had the parent opened any? */

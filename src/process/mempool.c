@@ -1,6 +1,5 @@
-/* Stream-ordered memory pools. A pool that we serve keeps its handle in the driver, where it owns no memory; its
- * attributes and its accounts are here. All pools of a device share one vp_pool: nothing is hidden from one of
- * another's. */
+/* Stream-ordered memory pools. A pool that we serve keeps its driver handle, which owns no memory; its attributes and
+ * accounts are here. All pools of a device share one vp_pool: memory that one has freed serves the others, too. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 

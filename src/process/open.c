@@ -1,4 +1,4 @@
-/* The library opens on a driver, and a pool on each device that is used. */
+/* Opens the library on a driver, and a pool on each device that is used. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/bare.h"
 #include "process/state.h"

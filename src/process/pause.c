@@ -1,7 +1,7 @@
 /* A device's memory goes to the host and comes back, to the same addresses: vpool_pause() and vpool_resume().
  *
- * By contract the program queues no work on the device meanwhile. What it allocates then is served with new memory;
- * what it frees is free when it resumes.
+ * By contract the program queues no work on the device meanwhile. Its allocations get new memory then, and what it
+ * frees is free once the device resumes.
  *
  *   drain     an event over every context that may touch the memory, asked until it is over or the time is up
  *   still     idle memory goes back, caches forget their blocks, every mapping but the current ones is unmapped

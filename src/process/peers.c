@@ -1,7 +1,7 @@
-/* Peers: whom the memory of a device is open to.
+/* Peers: which devices may access the memory of a device.
  *
- * Access is a property of the device's whole memory here: what one context or one memory pool opens to a peer is open
- * in all of it, and stays open until the last one takes it back. */
+ * Access applies to the device's whole memory: what one context or one memory pool opens to a peer is open in all of
+ * it, until the last of them revokes it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 

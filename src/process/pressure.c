@@ -1,9 +1,9 @@
-/* What the pools leave to others: a limit to what they hold; idle memory given back by itself, by time, and on demand.
+/* Limits what the pools hold, and gives idle memory back: automatically, by time, and on demand.
  *
- * When a call that was passed on has failed for want of memory, what the pools keep idle may be what is missing, and so
- * may what waits in them for work to end. Without us cudaFree would have waited for that work, and the memory would be
- * there. So idle memory is given back and the call made again; and if that was not enough, what is pending is waited
- * for, for as long as an allocation of ours would wait. Nothing of this costs a call that succeeds. */
+ * If a call that was passed on fails for lack of memory, the missing memory may be idle in the pools, or pending there.
+ * Without the library, cudaFree would have waited for that work, and the memory would be free. So idle memory is given
+ * back and the call is repeated; if that is not enough, pending work is waited for, as long as an allocation would
+ * wait. None of this costs a call that succeeds. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 #include "pool/learnt/ahead.h"

@@ -33,17 +33,17 @@ enum vp_passed {
 };
 
 /* Opens the library on a driver: `lookup(name, ctx)` returns the real address of a cu* symbol, or NULL. Only the first
- * call of any thread counts; the others wait for it. Makes no CUDA call. Returns 0; -ENOSYS: the driver lacks what a
- * pool needs; -ENODEV: in a forked child whose parent used CUDA; after either, everything is passed on. -EALREADY: this
- * thread is opening it. */
+ * call of any thread counts; others wait for it. Makes no CUDA call. Returns 0; -ENOSYS: the driver lacks what a pool
+ * needs, -ENODEV: a forked child whose parent used CUDA: everything is passed on. -EALREADY: this thread is opening it.
+ */
 int vp_api_open(void *(*lookup)(const char *name, void *ctx), void *ctx) __attribute__((cold));
 bool vp_api_ready(void);
 
 /* cuMemAlloc, cuMemAllocPitch, cuMemFree. */
 CUresult vp_api_alloc(CUdeviceptr *out, size_t size);
 CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned elem);
-/* The pitch of rows is a multiple of 512 bytes, in CUDA 12 and 13 on every device so far. vp_pitched(): the bytes of
- * such an allocation. */
+/* Rows begin at multiples of 512 bytes, in CUDA 12 and 13 on every device so far. vp_pitched(): the bytes of such rows.
+ */
 enum { VP_PITCH = 512 };
 static inline size_t vp_pitched(size_t width, size_t height) {
     return (width + VP_PITCH - 1) / VP_PITCH * VP_PITCH * height;
@@ -62,8 +62,8 @@ struct vp_relief {
     CUstreamCaptureMode mode;
 };
 
-/* For `wanted`: the call needs host memory, as far as is known; or managed memory, which is device memory if the device
- * cannot page. */
+/* For `wanted`: the call needs host memory, as far as is known; or managed memory, on the device if that cannot page.
+ */
 #define VP_HOST_MEMORY SIZE_MAX
 #define VP_MANAGED_MEMORY (SIZE_MAX - 1)
 /* Called after a CUDA call has failed for lack of memory; it needs `wanted` bytes of the current device (0: not known).
@@ -101,8 +101,8 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
 /* cuPointerSetAttribute of SYNC_MEMOPS: calls on the block return only when they are complete. The driver does not
  * support that for mapped memory, but for contexts (from 12.1 on): there, all such calls wait, on any memory. */
 CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdeviceptr ptr);
-/* CU_CTX_SYNC_MEMOPS, once some block has that attribute: contexts keep the flag, whatever flags the program gives
- * them. */
+/* CU_CTX_SYNC_MEMOPS, once a block has that attribute: contexts keep the flag, whatever flags the program gives them.
+ */
 extern atomic_uint vp_sync_flag;
 /* The address to ask the driver about, if these functions have no answer: an address of the pool where nothing is live
  * is replaced by one where nothing ever is, since the driver knows chunks there and would take freed memory for live.
@@ -112,8 +112,8 @@ CUdeviceptr vp_api_asked_address(CUdeviceptr ptr);
  * driver would let the program unmap or close memory that it did not map itself, even beyond its own range. It refuses
  * memory of cuMemAlloc, but accepts that of cuMemAllocAsync (`ordered`). */
 CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size, bool ordered);
-/* The address of a range that is shared with others: as above, if freed memory of the pool is in it beyond what
- * rounding includes. */
+/* The address of a range that is shared with others: as above, if it has freed memory of the pool beyond its rounding.
+ */
 CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size);
 
 /* Streams: called after a successful creation, and before a destruction. */

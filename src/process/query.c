@@ -1,4 +1,4 @@
-/* Questions about memory: the allocation is the answer, not the chunk nor the reservation. */
+/* Answers queries about memory with the allocation instead of the chunk or the reservation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/ipc.h"
 
@@ -80,8 +80,8 @@ CUdeviceptr vp_api_asked_address(CUdeviceptr ptr) {
     return freed ? NOWHERE : ptr;
 }
 
-/* Who asks for a block rounds it to pages, or asks for what is mapped there (xNVMe): so much of what is nobody's may
- * lie beside it. */
+/* A query for a block may be rounded to pages, or be for what is mapped there (xNVMe): it may include so much unused
+ * memory. */
 CUdeviceptr vp_api_shown_address(CUdeviceptr ptr, size_t size) {
     struct vp_pool *pool;
     size_t beside = 0;

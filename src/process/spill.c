@@ -1,4 +1,4 @@
-/* VPOOL_SPILL: when it may be, within which bounds, and what is said of it. See spill.h. */
+/* VPOOL_SPILL: when memory may be spilled, how much, and what is logged. See spill.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/spill.h"
 

@@ -1,4 +1,4 @@
-/* The bottom of this folder: the one state, the way in to it and out of it, and what is looked up in it. */
+/* The base of this folder: the state, how it is entered and left, and look-ups in it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 

@@ -1,4 +1,4 @@
-/* The one state of the library, and what the files of this layer share. */
+/* The single state of the library, and what the files of this folder share. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -19,20 +19,21 @@ enum { VP_DEVICES = VP_ORDER_DEVICES };
 /* For the functions of include/vpool.h. */
 #define VP_PUBLIC __attribute__((visibility("default")))
 
-/* Pools with a threshold, or that take nothing by luck; idle memory that is to go back; destroyed pools, still open. */
+/* Bits of sync_matters: there are pools with a threshold, or without opportunistic reuse; idle memory that is to go
+ * back; destroyed pools that are not closed yet. */
 enum { VP_SYNC_POOLS = 1, VP_SYNC_GIVING = 2, VP_SYNC_ENDED = 4 };
 
-/* A stream-ordered memory pool that we serve. The handle is the driver's own, and owns no memory there. */
+/* A stream-ordered memory pool that the library serves. The handle is the driver's, and owns no memory there. */
 struct vp_mempool {
     CUmemoryPool handle;
     CUdevice device;
     bool is_default;
-    bool ending; /* being destroyed, or destroyed: the handle may be another pool's by now */
+    bool ending; /* being destroyed, or destroyed: the handle may belong to another pool by now */
     bool dead;   /* destroyed; stays while blocks count for it */
     size_t blocks;
     uint64_t used, used_high, reserved_high;
     uint64_t had; /* the most that was used since it was trimmed */
-    bool told;    /* has a threshold, and the program was told what it holds */
+    bool told;    /* has a threshold, and the program has asked what it holds */
     uint64_t threshold;
     bool threshold_set; /* by the program: then obeyed */
     uint64_t access;    /* devices that the pool itself was opened to, one bit each */
@@ -42,14 +43,14 @@ struct vp_mempool {
     struct vp_list link; /* vp_state.mempools */
 };
 
-/* What was told as free of a device at last, and how much of it idle memory; and vp_pool_turn() then. */
+/* What a program was last told is free on a device, how much of that was idle memory, and vp_pool_turn() then. */
 struct vp_told {
     uint64_t turn;
     size_t bytes, idle;
 };
 
-/* The last block of just what was told as free, or, where that failed, of a half of that and so on, and what was before
- * it. */
+/* The last block of the size that was reported as free, or, after that failed, of a half, a quarter…; and the state
+ * before. */
 struct vp_trial {
     uint64_t serial, allocs, served_ns;
     size_t held, peak_live, top_live, top_held;
@@ -62,12 +63,12 @@ struct vp_peer {
     struct vp_list link; /* vp_state.peers */
 };
 
-/* Physical memory of a device that others in the process have made themselves. */
+/* Physical memory of a device that other code in the process has made. */
 struct vp_foreign_sum {
     uint64_t handles, bytes, peak_bytes;
 };
 
-/* What state.c calls upwards: filled in once, by vp_api_open(). */
+/* Functions of higher files that state.c calls. vp_api_open() fills them in, once. */
 struct vp_hooks {
     void (*forked)(void);    /* this is the child of a fork that no handler heard of */
     void (*drop_lost)(void); /* contexts have ended with nobody telling us; with the lock held */
@@ -77,9 +78,9 @@ struct vp_hooks {
         void); /* where the calling thread was promised room, for a block that has yet to come */
 };
 
-/* The library's lock (vp_library_lock) guards everything here that is not atomic. Never held while a host wait runs.
- * Driver calls are made under it; the driver calls us back under none of its locks, but a tool's callback may: see
- * vp_enter(). */
+/* The library's lock (vp_library_lock) guards everything here that is not atomic. It is never held while the host
+ * waits. Driver calls are made under it. The driver holds no lock when it calls back, but a tool may: see vp_enter().
+ */
 struct vp_state {
     atomic_uint came, had; /* threads that found it taken, and those of them that have had it since */
     atomic_int phase;      /* enum vp_phase */
@@ -95,7 +96,7 @@ struct vp_state {
     _Atomic(struct vp_bare *) bares[VP_DEVICES]; /* bare segments of a device, found without the lock */
     atomic_int bare_count;                       /* devices up to here may have some */
     bool refused[VP_DEVICES] VP_GUARDED;         /* the device cannot: said once, passed on */
-    /* Of struct vp_peer: which context was given access to which one's device (peers.c). */
+    /* Of struct vp_peer (peers.c): which context was given access to which context's device. */
     struct vp_list peers VP_GUARDED;
     uint64_t used VP_GUARDED;                          /* devices that a context was seen of, one bit each */
     CUmemoryPool defaults[VP_DEVICES] VP_GUARDED;      /* the default pools of devices, as far as they were asked for */
@@ -130,7 +131,7 @@ enum vp_phase { VP_CLOSED, VP_OPEN, VP_REFUSED };
 
 extern struct vp_state vp_state;
 
-/* Initial-exec: the library is there from the start, and asks nothing of the dynamic linker later. */
+/* Initial-exec: the library is loaded at the start, so access needs no call of the dynamic linker. */
 struct vp_thread {
     bool inside;    /* this thread has the lock, or is about to: what it meets under a driver call of ours, or in a
                        signal's handler, is passed on */
@@ -144,15 +145,15 @@ extern __thread struct vp_thread vp_thread __attribute__((tls_model("initial-exe
 
 void vp_forked(void) __attribute__((cold));
 
-/* Takes the lock. Those who have to wait for it are counted: see vp_wait_pause(). */
+/* Takes the lock. Threads that have to wait for it are counted: see vp_wait_pause(). */
 void vp_lock_behind_others(void) VP_ACQUIRES(vp_library_lock) __attribute__((cold));
 static inline VP_ACQUIRES(vp_library_lock) void vp_lock_in_turn(void) {
     if (__builtin_expect(!vp_lock_try(&vp_library_lock), false))
         vp_lock_behind_others();
 }
 
-/* Around driver calls of ours that are made without the lock, never within one another: what the thread meets under
- * them (a tool's callback, which calls CUDA) is passed on, as it is under the lock. Who has the lock has this, too. */
+/* Around driver calls of the library that are made without the lock; not nested. What the thread does during them (a
+ * tool's callback that calls CUDA) is passed on, as under the lock. A thread with the lock has this state, too. */
 extern struct VP_LOCK_TYPE vp_calls vp_own_calls; /* for the analysis alone: there is none */
 static inline VP_ACQUIRES(vp_own_calls) VP_NOT_ANALYSED void vp_calls_begin(void) {
     assert(!vp_thread.inside);
@@ -162,7 +163,7 @@ static inline VP_RELEASES(vp_own_calls) VP_NOT_ANALYSED void vp_calls_end(void) 
     vp_thread.inside = false;
 }
 
-/* As vp_enter(), for calls that mostly come to no point of cancellation. */
+/* As vp_enter(), for calls that mostly reach no cancellation point. */
 static inline VP_TRIES(vp_library_lock) bool vp_enter_briefly(void) {
     if (__builtin_expect(!vp_process_is_marked(), false))
         vp_forked();
@@ -175,16 +176,15 @@ static inline VP_TRIES(vp_library_lock) bool vp_enter_briefly(void) {
         vp_state.on.drop_lost();
     return true;
 }
-/* Takes the lock. False: not open, or this thread is inside already (a tool's callback under a driver call of ours):
- * pass the call on. */
+/* Takes the lock. False: the library is not open, or this thread is inside already (a tool's callback): pass the call
+ * on. */
 bool vp_enter(void) VP_TRIES(vp_library_lock);
 void vp_leave(void) VP_RELEASES(vp_library_lock);
-/* In the middle of a call: lets the lock go and takes it again. The thread cannot be cancelled meanwhile. */
+/* In the middle of a call: release the lock, and take it again. The thread cannot be cancelled meanwhile. */
 void vp_step_out(void) VP_RELEASES(vp_library_lock);
 void vp_step_in(void) VP_ACQUIRES(vp_library_lock);
 
-/* Starts a thread of the library's own: it takes none of the program's signals, and ends with the process. 0 or -errno.
- */
+/* Starts a thread of the library's own, which gets no signals of the program and ends with the process. 0 or -errno. */
 int vp_thread_start(void *(*run)(void *));
 
 /* For each pool that there is. */
@@ -203,7 +203,7 @@ static inline VP_LOCKED struct vp_pool *vp_state_pool(CUdevice dev) {
 /* The pool and live region that begins at `ptr`, or that holds it. */
 struct vp_region *vp_state_find(CUdeviceptr ptr, struct vp_pool **pool) VP_LOCKED;
 struct vp_region *vp_state_find_inside(CUdeviceptr ptr, struct vp_pool **pool) VP_LOCKED;
-/* The devices that the program lets touch memory of `dev`, one bit each, without itself. */
+/* The devices, one bit each, that the program has given access to the memory of `dev`, without `dev` itself. */
 uint64_t vp_peers_of(CUdevice dev) VP_LOCKED;
 /* The names of enum vp_passed. */
 extern const char *const vp_passed_names[VP_PASSED_COUNT];
@@ -314,8 +314,8 @@ bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, cons
  * something is spilled, which may have begun or ended. */
 void vp_copies_arrived(void *unused, struct vp_context *ctx) VP_LOCKED;
 void vp_copies_update(void) VP_LOCKED;
-/* Could each device that is in use reach the pool's memory? Else copies name a context for each end, which is not to be
- * for what is spilled. */
+/* Could every device in use access the pool's memory? If not, copies name a context for each end, which spilled memory
+ * forbids. */
 bool vp_copies_reach_all(const struct vp_pool *pool) VP_LOCKED;
 
 /* fast.c: what needs no lock of the library; false: the slow way decides. `know` tells it what that found out. */

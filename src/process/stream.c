@@ -1,11 +1,11 @@
-/* Streams: when they are made, destroyed, or end with their thread.
+/* Streams: when they are created, destroyed, or end with their thread.
  *
- * Of the end of a thread's own default streams (CU_STREAM_PER_THREAD, one in each context) nobody tells: a destructor
+ * No call reports the end of a thread's own default streams (CU_STREAM_PER_THREAD, one in each context): a destructor
  * of a thread-specific value does. It may run at odd times. In a thread that is inside the library already, or in a
- * process whose CUDA is not ours, vp_enter() says no. Another destructor may use CUDA after it, and the stream is then
- * known again; so is this value, and the destructor runs once more, a few times at most. What is known after that, or
- * where no key was to be had, stays until the context ends: longer than the thread, so that the list of its streams
- * does not lie in its own memory. */
+ * process whose CUDA is not ours, vp_enter() refuses. If another destructor uses CUDA after it, the stream is known
+ * again, and so is this value, and the destructor runs again, a few times at most. A stream that is known after that,
+ * or when no key is available, stays until its context ends: longer than the thread, so the list of a thread's streams
+ * is not in the thread's own memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 

@@ -1,8 +1,8 @@
-/* What ties the process to others, or to the host, so that the driver's checkpoint cannot take it: counted, for the
- * page that `vpool pause` reads.
+/* Counts what ties the process to others or to the host, so that the driver's checkpoint cannot take it: for the page
+ * that `vpool pause` reads.
  *
- * Managed memory is known by its addresses, as it goes by the same call as any other. Of what others were shown or have
- * shown it is only known that there was some: its end may come by calls that nobody sees. */
+ * Managed memory is known by its addresses, since the same call frees all memory. Of memory shared with or by others it
+ * is only known that there was some: it may end by calls that the library does not see. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 

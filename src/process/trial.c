@@ -1,6 +1,6 @@
-/* Trials of what is to be had. PyTorch's backend of cudaMallocAsync looks for room for cuDNN's workspaces so: it asks
- * for all that was told as free, for a half of that where it fails and so on, and frees at once what it gets, which
- * nobody has used. Nothing is to be left of one: neither memory nor marks of how much there was. */
+/* Trial allocations. PyTorch's cudaMallocAsync backend looks for room for cuDNN's workspaces by asking for all memory
+ * that was reported as free, then, if that fails, for half of it and so on; it frees at once what it gets, unused. A
+ * trial must leave nothing behind: neither memory nor statistics of how much there was. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 

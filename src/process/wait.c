@@ -1,4 +1,4 @@
-/* Waiting on the host in the middle of a call, without the lock. */
+/* Waits on the host in the middle of a call, without the lock. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "process/state.h"
 

@@ -11,8 +11,7 @@ enum vp_lend_some { VP_LEND_NONE, VP_LEND_REFUSED, VP_LEND_LATER };
 
 struct vp_watch {
     void (*opening)(void);
-    /* With the lock held: the pool of a device was opened; the lock is about to be released (called while
-     * vp_state.published). */
+    /* With the lock held: the pool of a device was opened; the lock is about to be released (if vp_state.published). */
     void (*pool_opened)(struct vp_pool *pool);
     void (*publish)(void);
     /* While vp_state.recording; on the fast path without any lock, else with the library's. `op` is `a` (allocated),
