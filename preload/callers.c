@@ -106,8 +106,7 @@ static const struct vp_runtime no_runtime = {
 #undef NOT_FOUND
 };
 
-/* Fills in the table of the libcudart that contains `malloc_function`. Keeps its dlopen handle open: the table must
- * last. */
+/* Fills in the table of the libcudart that contains `malloc_function`, and keeps it loaded: the table must last. */
 static void runtime_fill(struct vp_runtime *runtime, void *malloc_function) {
     const struct link_map *object = vp_object_at(malloc_function);
     void *handle = object ? vp_real_dlopen(*object->l_name ? object->l_name : NULL, RTLD_NOLOAD | RTLD_LAZY) : NULL;

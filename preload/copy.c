@@ -56,8 +56,7 @@ CUresult vp_copy_wait(CUstream stream) {
     return res;
 }
 
-/* Keeps the copy's place in the program's stream, which is of the current context: events are recorded where they are
- * made. */
+/* Keeps the copy's place in the program's stream, of the current context: an event is recorded where it is made. */
 static CUresult queue_elsewhere(const struct vp_copy *copy, CUcontext context) {
     CUevent before, after = NULL;
     CUresult res = VP_REAL(cuEventCreate)(&before, CU_EVENT_DISABLE_TIMING);

@@ -38,9 +38,8 @@ VP_DOORS_DRIVER(VP_DOOR_DECLARE)
 VP_DOORS_ASK(VP_ASK_DECLARE)
 #undef VP_ASK_DECLARE
 
-/* The functions of the program's libcuda, found when a door is first used. A function that it lacks, or any while there
- * is no libcuda, returns CUDA_ERROR_NOT_FOUND. Read and written atomically: several threads may fill in the table at
- * once, with the same values. */
+/* The functions of the program's libcuda, found when a door is first used. A function that is missing, as all are
+ * without libcuda, returns CUDA_ERROR_NOT_FOUND. Accessed atomically: threads may fill in the same values at once. */
 extern void *vp_real[VP_REAL_COUNT];
 
 /* The real function behind a door, to be called. */
@@ -102,9 +101,8 @@ static inline void vp_door_context_ends(void) {
     __atomic_fetch_add(&vp_door_ends, 1, __ATOMIC_RELAXED);
 }
 
-/* When a short way past the runtime fails, the long way through the runtime follows, so that the runtime records the
- * error. This keeps the pool's answer for the driver's door on that way, so that the pool is not asked twice. Per
- * thread; `size` 0: none. */
+/* When a short way past the runtime fails, the long way through the runtime follows, and records the error. This keeps
+ * the pool's answer for the driver's door on that way: the pool is not asked twice. Per thread; `size` 0: none. */
 extern _Thread_local struct vp_door_told {
     size_t size;
     CUresult res;

@@ -1,5 +1,5 @@
-/* Doors of the driver: memory shared with other processes. A process that opens memory of another may have to wait for
- * that process from then on. */
+/* Doors of the driver: memory shared with other processes. A process that opens such memory may have to wait for
+ * others. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "adopt.h"
 #include "make.h"

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* If a program loads two copies of the library, as of the one with all policies, the first one serves. True in the
- * other. */
+/* If a program loads two copies of the library, such as the one with all policies, the first serves. True in the other.
+ */
 extern bool vp_load_aside;
 /* Called once, when the program has loaded its driver and the library is open on it. */
 void vp_load_opened(void);
@@ -14,6 +14,6 @@ void vp_load_opened(void);
 
 /* At load, if statistics are to be printed: marks the environment, unless the parent process has. */
 void vp_first_mark(void);
-/* When the program has loaded its driver: from here on, statistics are also written when a signal ends the process that
- * it has no handler for. */
+/* When the program has loaded its driver: from here on, a signal that ends the process, unhandled, writes statistics.
+ */
 void vp_first_hear_signals(void);

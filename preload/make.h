@@ -52,8 +52,8 @@
         vp_door_leave();                                                                                               \
         return res;                                                                                                    \
     }
-/* Does `first`, then calls CUDA; if `tries`, again while that may help (it needs `wanted` bytes). After success:
- * `then`. */
+/* Does `first`, calls CUDA (if `tries`, again while that may help: it needs `wanted` bytes), and after success `then`.
+ */
 #define VP_MAKE_DOOR(symbol, first, tries, wanted, then, ...)                                                          \
     VP_MAKE_WITH(symbol, first, VP_TRIED(ours && (tries), wanted, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__))),             \
                  res == CUDA_SUCCESS, then, __VA_ARGS__)

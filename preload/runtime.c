@@ -24,8 +24,7 @@
      vp_door_has_current())
 #define SHORT(entered, symbol, call) ((entered) && MAY_PASS_BY(symbol) ? (call) : VP_NOT_OURS)
 
-/* Ends a short way: leaves the door, and on success sets the pointer. Keeps the error of a failed allocation for the
- * long way that follows. */
+/* Ends a short way: leaves the door; sets the pointer on success. Keeps the error of an allocation for the long way. */
 static bool short_way(CUresult res, CUdeviceptr found, void **ptr, size_t size) {
     vp_door_leave();
     vp_door_told = (struct vp_door_told){res && res != VP_NOT_OURS ? size : 0, res};

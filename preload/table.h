@@ -70,6 +70,5 @@ extern const struct vp_door_table {
     void *dlsym, *dlvsym;
 } vp_door_table;
 
-/* The first bytes of each door's code when libcuda was found. The value that no code begins with marks a door that must
- * not be bypassed any more. */
+/* The first bytes of each door's code when libcuda was found; an impossible value once a door must not be bypassed. */
 extern unsigned vp_door_begins[VP_DOOR_COUNT];

@@ -36,6 +36,6 @@ struct vp_arena {
  * not exist. Returns 0; -ENOMEM: the machine, or the control group, does not have that much; or the errno of the file.
  */
 int vp_arena_take(struct vp_arena *arena, size_t bytes, const char *file);
-/* The contents are not needed any more. A file is removed. Memory may go back to the system, else the next take uses
- * it. */
+/* The contents are not needed any more. Removes a file; memory may go back to the system, else the next take uses it.
+ */
 void vp_arena_ease(struct vp_arena *arena);

@@ -58,8 +58,7 @@ struct vp_import {
 
 /* ---- ipc.c; those that need no lock ---- */
 
-/* vp_ipc_read() copies a handle of the program's; false: it is not ours. vp_ipc_good(): could this version have made
- * it? */
+/* vp_ipc_read() copies a handle; false: it is not ours. vp_ipc_good(): could this version have made it? */
 bool vp_ipc_read(const CUipcMemHandle *from, struct vp_ipc_handle *out);
 bool vp_ipc_good(const struct vp_ipc_handle *handle);
 /* The process ends: stops exporting. */

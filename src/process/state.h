@@ -49,8 +49,7 @@ struct vp_told {
     size_t bytes, idle;
 };
 
-/* The last block of the size that was reported as free, or, after that failed, of a half, a quarter…; and the state
- * before. */
+/* The last block of the size reported as free or, after that failed, of a half, a quarter…; and the state before it. */
 struct vp_trial {
     uint64_t serial, allocs, served_ns;
     size_t held, peak_live, top_live, top_held;
@@ -176,8 +175,7 @@ static inline VP_TRIES(vp_library_lock) bool vp_enter_briefly(void) {
         vp_state.on.drop_lost();
     return true;
 }
-/* Takes the lock. False: the library is not open, or this thread is inside already (a tool's callback): pass the call
- * on. */
+/* Takes the lock. False: the library is not open, or this thread is inside it (a tool's callback): pass the call on. */
 bool vp_enter(void) VP_TRIES(vp_library_lock);
 void vp_leave(void) VP_RELEASES(vp_library_lock);
 /* In the middle of a call: release the lock, and take it again. The thread cannot be cancelled meanwhile. */
@@ -314,8 +312,8 @@ bool vp_peers_may(const struct vp_context *ctx, const struct vp_pool *pool, cons
  * something is spilled, which may have begun or ended. */
 void vp_copies_arrived(void *unused, struct vp_context *ctx) VP_LOCKED;
 void vp_copies_update(void) VP_LOCKED;
-/* Could every device in use access the pool's memory? If not, copies name a context for each end, which spilled memory
- * forbids. */
+/* Could every device in use access the pool's memory? If not, copies name two contexts, which spilled memory forbids.
+ */
 bool vp_copies_reach_all(const struct vp_pool *pool) VP_LOCKED;
 
 /* fast.c: what needs no lock of the library; false: the slow way decides. `know` tells it what that found out. */

@@ -1,4 +1,4 @@
-/* Dumps: when one is made, of what, and which file it goes to. */
+/* Dumps: when they are made, what they contain, and which file they go to. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
@@ -20,8 +20,7 @@
 #include <unistd.h>
 #include <vpool.h>
 
-/* One dump at a time: a later file never makes way for an earlier one. Comes before the library's lock; guards all
- * here. */
+/* Held for one dump at a time: dumps are written in order. Taken before the library's lock; guards all data here. */
 struct vp_lock vp_dump_guard;
 static sigset_t before VP_GUARDED_BY(vp_dump_guard);
 static unsigned written VP_GUARDED_BY(vp_dump_guard);

@@ -1,7 +1,7 @@
-/* Dumps: what every pool of the process looked like at one moment, in a file. docs/dumps.md tells what is in it.
+/* Dumps: the state of every pool of the process at one moment, in a file. docs/dumps.md describes the contents.
  *
- * * A dump is a snapshot taken under the library's lock, between two operations; it is added up and written without the
- * lock. No driver call is made for one, but for the figures of the device that go with an allocation which failed. */
+ * A dump is a snapshot taken under the library's lock, between two operations; it is summed up and written without the
+ * lock. It makes no driver call, except for the device's figures in a dump of a failed allocation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -21,10 +21,9 @@ struct vp_dump_plan {
     uint64_t every_ms;
 };
 
-/* Reads a list of words. Each one that is none is left out; the first such begins at `*wrong` and ends at a comma or
- * the end, else NULL. */
+/* Parses a list of words. Wrong ones are ignored; `*wrong` is the first (up to a comma or the end), or NULL. */
 void vp_dump_parse(const char *text, struct vp_dump_plan *plan, const char **wrong);
-/* That of this process, once the library opens; the wrong words are told then. */
+/* The plan of this process. vp_dump_open() reads it when the library opens, and logs wrong words. */
 extern struct vp_dump_plan vp_dump_plan;
 void vp_dump_open(void);
 
@@ -40,7 +39,7 @@ struct vp_dump_device {
     int pci[3];                  /* where the device is, as domain, bus and number there; only for the request's */
 };
 
-/* The allocation that failed, or that a dump was asked for with. */
+/* The allocation that failed, or the request for a dump. */
 struct vp_dump_request {
     CUdevice device;
     size_t asked;
@@ -57,50 +56,51 @@ struct vp_dump {
     struct vp_dump_device device[];
 };
 
-/* Takes a snapshot of all pools and adds it up. `request` NULL: nothing failed; else the figures of its device are
- * asked for, in the calling thread's context. NULL: there is no pool and nothing was passed on; or no lock within a
- * second, or no memory, which is told once. */
+/* Takes a snapshot of all pools and sums it up. `request` NULL: nothing failed; else also asks for the figures of its
+ * device, in the calling thread's context. NULL: there is no pool and nothing was passed on; or there was no lock
+ * within a second, or no memory, which is logged once. */
 struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request);
 void vp_dump_free(struct vp_dump *dump);
 
 /* ---- where: files ---- */
 
-/* Starts what VPOOL_DUMP asks for: a thread, if there is anything to do for it, and a handler for the signal, if the
- * program has none. Once, when the program has its driver. True: who asks for a dump is answered. */
+/* Starts what VPOOL_DUMP asks for: a thread, if it has something to do, and a signal handler, if the program has none.
+ * Called once, when the program has loaded its driver. True: requests for dumps are answered. */
 bool vp_dump_start(void);
-/* Other processes ask by raising a word that they share with this one, and waking its futex: no signal, which by then
- * might be the program's own. NULL: there is none any more. */
+/* Other processes ask for a dump by raising a word in shared memory and waking its futex; a signal might be the
+ * program's own by then. NULL: the word no longer exists. */
 void vp_dump_hear(atomic_uint_least32_t *word);
 
-/* What it is made of. Between a successful lock and its unlock the thread gets no signals; others wait up to 1 s. */
+/* The steps of a dump. Between lock and unlock the thread gets no signals; other threads wait up to 1 s for the lock.
+ */
 extern struct vp_lock vp_dump_guard;
 bool vp_dump_lock(void) VP_TRIES(vp_dump_guard);
-/* Writes the file or files. What goes wrong is told once. */
+/* Writes the file or files. A failure is logged once. */
 void vp_dump_write(struct vp_dump *dump) VP_REQUIRES(vp_dump_guard);
 void vp_dump_unlock(void) VP_RELEASES(vp_dump_guard);
 
-/* One that was asked for and not made yet, and the last, if it is wanted; waits at most a second for one under way.
- * None is made from here on. */
+/* Makes a dump that was requested but not made yet, and the one at exit, if wanted; waits at most a second for one in
+ * progress. None is made afterwards. */
 void vp_dump_end(void);
 
 /* ---- dump_write.c ---- */
 
-/* Bytes that the pool could still take from the device, whole granules; 0 where that is not known. */
+/* Bytes, in whole granules, that the pool could still take from the device; 0 if that is not known. */
 size_t vp_dump_fresh(const struct vp_dump_device *d);
-/* The largest block that could be had now without waiting, give or take what lies at the edges: one stretch, or all
- * that is idle in one range with what the device has left. */
+/* The size of the largest block that could be allocated now without waiting, except for effects at the edges: one free
+ * stretch, or one range built of all idle memory and what the device has left. */
 size_t vp_dump_largest(const struct vp_dump_device *d);
 
-/* Into an open file; `device` -1: all. 0 or a negative errno. */
+/* Write a dump, of one device or (-1) all, into an open file. 0 or a negative errno. */
 int vp_dump_json(const struct vp_dump *dump, int device, int fd);
 int vp_dump_text(const struct vp_dump *dump, int device, int fd);
 
 /* ---- oom.c ---- */
 
-/* An allocation failed, on that timeline (0: cudaMalloc): explains it on stderr, and dumps if that is wanted; both a
- * few times in a process. Not under the lock. */
+/* Explains a failed allocation on the timeline (0: cudaMalloc) on stderr, and dumps if that is wanted; both only a few
+ * times in a process. Not under the lock. */
 void vp_oom_explain(CUdevice device, size_t asked, uint64_t timeline_id);
-/* The process ends: how many more there were. */
+/* The process ends: logs how many further failures there were. */
 void vp_oom_end(void);
-/* In the child of a fork: what failed there is its parent's to tell. */
+/* In a forked child: drops the failures of the parent. */
 void vp_oom_leave_to_parent(void);

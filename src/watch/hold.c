@@ -1,9 +1,9 @@
-/* While a process is brought back by `vpool resume`, no other one of the user takes more memory of its devices: the
- * driver is reported to leave a process stuck for which there is not enough.
+/* While `vpool resume` wakes a process, other processes of the user take no more memory of its devices: the driver is
+ * reported to leave a process stuck if there is too little.
  *
- * Whoever brings it back holds the lock of the user's processes and raises a word in the page of each, so that there is
- * nothing to ask as long as there is nothing to wait for. The lock goes with its holder; the word says nothing. The
- * lock's file says which devices it is about: the UUID of each, 16 bytes; all, where it is empty. */
+ * The waker holds a lock file of the user and raises a word in the page of each process, so that processes need not
+ * check the lock while nobody wakes one. The lock ends with its holder, so the word alone means nothing. The lock's
+ * file lists the devices concerned, 16 bytes of UUID each; if it is empty, all are. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/watch.h"
 

@@ -1,4 +1,4 @@
-/* Who holds memory, told. */
+/* Writes who holds memory: see holders.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/holders.h"
 

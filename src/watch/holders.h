@@ -1,5 +1,5 @@
-/* Who holds memory, and in which ranges the program is, told in text and JSON. Where stacks are not recorded and no
- * range was ever begun, nothing is told. */
+/* Writes which stacks hold memory, and which ranges the program is in, as text and JSON. Writes nothing if stacks are
+ * not recorded and no range was ever begun. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -8,33 +8,31 @@
 #include "base/json.h"
 #include "driver/driver.h"
 
-/* The largest holders of a device, in dumps and statistics at exit. */
+/* How many of the largest holders of a device dumps and statistics list. */
 enum { VP_HOLDERS_TOLD = 32 };
 
-/* An array `holders`: each with bytes, blocks, sampled and its stack, the innermost frame first; `named`: of native
- * code with the functions' names, for which see vp_holders_say(). */
+/* Writes an array `holders`: each with bytes, blocks, sampled and its stack, the innermost frame first. `named`: with
+ * the function names of native code, which vp_holders_say() has restrictions for. */
 void vp_holders_json(struct vp_json *j, CUdevice device, bool named);
-/* Arrays `stacks` and `frames`: those stacks below `count` that `named` marks, and those that called them, by number;
- * the callers first. */
+/* Writes arrays `stacks` and `frames`: the stacks below `count` that `named` marks and their callers, callers first. */
 void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count);
-/* The `most` largest, each with so many frames; every line begins with `indent`. Not under the library's lock: names of
- * functions are asked of the dynamic linker. */
+/* Writes the `most` largest holders, with `frames` frames each; every line begins with `indent`. Not under the
+ * library's lock: the dynamic linker is asked for names of functions. */
 void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, const char *indent);
 
-/* Answers a reader's wish, if there is one, by a file beside that of the page. Not under a lock. */
+/* Answers a reader's request for holders, if there is one, in a file beside that of the page. Not under a lock. */
 void vp_holders_answer(struct vp_shared_stats *page, const char *file);
 
-/* Tells the log who asked for a block. Not under the library's lock either. */
+/* Logs the stack that allocated a block. Not under the library's lock. */
 void vp_holders_log(uint32_t stack);
 
-/* Of the peak, when it was and the line that held most then: in words behind "the peak was". "": not known. Not under
- * the library's lock. */
+/* When the peak was and which line held most then, as words behind "the peak was". "": not known. Not under a lock. */
 void vp_holders_peak(char *text, size_t room);
 
-/* An array `ranges`: for each name the most that was alive in one, and how many there were. */
+/* Writes an array `ranges`: for each name, the most that was alive in a range, and how many ranges there were. */
 void vp_ranges_json(struct vp_json *j);
-/* An array `threads`: the range that each is in. */
+/* Writes an array `threads`: the range that each thread is in. */
 void vp_ranges_open_json(struct vp_json *j);
 void vp_ranges_say(struct vp_text *t);
-/* The five in which most was alive, a line each. */
+/* Writes the five ranges with the highest peaks, a line each. */
 void vp_ranges_say_most(struct vp_text *t, const char *indent);

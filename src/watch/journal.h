@@ -1,9 +1,9 @@
-/* A text file that grows line by line, and is whole at whatever instruction the process is killed: it then
- * holds every line that was appended, and nothing of the one being appended. Plain or, where the name ends in
- * ".gz", gzipped. (A kill, not a power cut: the pages are the kernel's.)
+/* A text file that grows by lines and is valid at whatever instruction the process is killed: it then has every line
+ * that was appended, and no part of the line in progress. Plain, or gzipped if the name ends in ".gz". (It survives a
+ * kill, not a power failure: the pages are the kernel's.)
  *
- * Not thread-safe. No thread, no process, no signal handler; no call can raise SIGBUS or SIGXFSZ when the
- * disk is full or a limit is reached, unless somebody else makes the file shorter meanwhile. */
+ * Not thread-safe. Uses no thread, process or signal handler. No call can raise SIGBUS or SIGXFSZ when the disk is full
+ * or a limit is reached, unless something else makes the file shorter meanwhile. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -28,18 +28,17 @@ struct vp_journal {
     struct vp_journal_work *work;
 };
 
-/* Creates the file or makes it empty. 0 or a negative errno: -EBUSY if another process has it open as a
- * journal, -ENODEV if it is no regular file. Nothing is left open then. */
+/* Creates the file, or empties it. Returns 0 or a negative errno: -EBUSY: another process has it open as a journal;
+ * -ENODEV: it is not a regular file. On failure nothing stays open. */
 int vp_journal_open(struct vp_journal *j, const char *path);
 
-/* Appends a line of 1 to VP_JOURNAL_LINE bytes, the last of which is '\n', out of a buffer of VP_JOURNAL_LINE
- * bytes. 0 or a negative errno: the file cannot grow any more (-EBADF: the program has closed its descriptor, and it is
- * not to be found by its name). It is closed then, and whole, with this line. */
+/* Appends a line of 1 to VP_JOURNAL_LINE bytes that ends in '\n', from a buffer of VP_JOURNAL_LINE bytes. Returns 0, or
+ * a negative errno: the file cannot grow any more (-EBADF: the program has closed its descriptor, and the file is not
+ * found by its name). The file is then closed, and valid, with this line. */
 int vp_journal_append(struct vp_journal *j, const char *line, size_t n);
 
-/* Lets go of a journal that a parent process has open, and will go on with: the file stays as it is. 0 or a negative
- * errno. */
+/* Detaches from a journal that a parent process continues to write: the file is unchanged. 0 or a negative errno. */
 int vp_journal_leave(struct vp_journal *j);
 
-/* The file gets its true length. 0 or a negative errno; it is closed in any case. */
+/* Truncates the file to its true length and closes it, even on failure. 0 or a negative errno. */
 int vp_journal_close(struct vp_journal *j);

@@ -1,13 +1,13 @@
-/* Idle memory goes to the process that lacks it: one user's processes on one device, by the pages that they publish.
+/* Lends idle memory to a process that lacks it: among the processes of one user on one device, through their pages.
  *
- * Whoever would fail for want of memory looks at the pages of the others, and asks them, the one whose memory has lain
- * idle for longest first, for what it lacks. Each has a thread that sleeps until it is asked, and gives idle chunks
- * back to the device: those first that have been idle for longest. Chunks are released there and made anew here, and
- * never passed on: no byte of one process is ever another's to read.
+ * A process that would fail for lack of memory looks at the pages of the others and asks for what it lacks, first the
+ * one whose memory has been idle for longest. Each process has a thread that sleeps until it is asked, and then gives
+ * idle chunks back to the device, the longest idle first. Chunks are released there and created anew here, never passed
+ * on: no process can read another's bytes.
  *
- * Against thrashing: who has just given, and needs memory again, is spared for some seconds unless it lies still, and
- * who was not helped asks once a second. Who does not answer is not asked again for a minute. It can cost a process
- * time that another of its user asks; it never costs data. */
+ * Against thrashing: a process that has just given, and needs memory again, is spared for some seconds unless it is
+ * inactive; one that got no help asks once a second; one that does not answer is not asked again for a minute. A
+ * request by another process can cost time, but never data. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/lend.h"
 

@@ -1,4 +1,4 @@
-/* Marks and ranges: who is in which, and how much was alive meanwhile. */
+/* Marks and ranges: which thread is in which range, and how much was alive meanwhile. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/marks.h"
 

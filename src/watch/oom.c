@@ -1,7 +1,7 @@
-/* An out-of-memory error that explains itself: one block on stderr, then CUDA's own error as ever.
+/* Explains out-of-memory errors: one block of text on stderr; then CUDA's own error is returned as usual.
  *
- * Many programs try sizes until one fits, and an error that is handled is none. So after a report there is
- * silence until no allocation has failed for a while, and a process has only so many. */
+ * Many programs try sizes until one fits, and handle the error. So after a report nothing is printed until no
+ * allocation has failed for a while, and a process prints only a few reports. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/dump.h"
 
@@ -53,8 +53,7 @@ struct nvml_process {
     unsigned gpu_instance, compute_instance;
 };
 
-/* The dynamic linker is not asked, not even to keep the library: it may be loading another one, whose constructor waits
- * for this thread. */
+/* The dynamic linker is not asked, as it may be loading a library whose constructor waits for this thread. */
 static unsigned processes_of(const int pci[3], struct nvml_process *out) {
     enum { INIT, SHUTDOWN, DEVICE, RUNNING, SYMBOLS };
     static const char *const names[SYMBOLS] = {"nvmlInit_v2", "nvmlShutdown", "nvmlDeviceGetHandleByPciBusId_v2",

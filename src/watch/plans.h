@@ -1,5 +1,5 @@
-/* VPOOL_PLAN in a process: what the last run has learnt is read when a pool opens, used by a thread that makes handles
- * ahead of the program, and what this one has learnt is written at its end. */
+/* VPOOL_PLAN in a process: reads what the last run has learnt when a pool opens, lets a thread make handles ahead of
+ * the program by it, and writes what this run has learnt at the end. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -7,7 +7,7 @@
 #include "base/lock.h"
 #include "pool/pool.h"
 
-/* What a plan has come to, of one pool. */
+/* How well a plan served a pool. */
 struct vp_plan_figures {
     bool wanted, used;                      /* VPOOL_PLAN is set; there was a plan for the device */
     uint64_t requests, known, placed, late; /* large ones that no cache served; that the plan knew; that had their
@@ -18,10 +18,10 @@ struct vp_plan_figures {
 
 void vp_plans_open(struct vp_pool *pool) VP_LOCKED __attribute__((cold));
 struct vp_plan_figures vp_plans_figures(const struct vp_pool *pool);
-/* The object `plan`; nothing where VPOOL_PLAN is not set. */
+/* Writes the object `plan`; nothing if VPOOL_PLAN is not set. */
 void vp_plans_json(struct vp_json *j, const struct vp_plan_figures *f);
-/* A line of the summary. */
+/* Prints the line of the summary. */
 void vp_plans_print(const struct vp_pool *pool);
-/* Without the lock: at the end of the process. */
+/* At the end of the process, without the lock. */
 void vp_plans_stop(void);
 void vp_plans_write(void);

@@ -1,4 +1,4 @@
-/* Text for people, put together without allocating: in dumps and in what is said of out of memory. */
+/* Text for people, composed without allocation: for dumps and out-of-memory messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -12,15 +12,14 @@ struct vp_size_text {
 struct vp_size_text vp_size_text(uint64_t bytes);
 #define VP_SIZE(bytes) vp_size_text(bytes).text
 
-/* Text that is written as it fills. Nothing said at once is longer than 512 bytes. */
+/* A buffer of text, written whenever it is full. One call adds 512 bytes at most. */
 struct vp_text {
     int fd, error;
     size_t used;
     char buffer[8192];
 };
 void vp_say(struct vp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same as a line of its own, whatever names it has: their control characters, which would break it or tell a
- * terminal what to do, stand as '?'. */
+/* Adds a line. Control characters in it, which would break it or control a terminal, become '?'. */
 void vp_say_line(struct vp_text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Writes what there is. */
+/* Writes the rest of the buffer. */
 void vp_say_flush(struct vp_text *t);

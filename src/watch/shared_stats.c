@@ -1,8 +1,8 @@
-/* The process's shared statistics: see shared_stats.h. All under the library's lock.
+/* The shared statistics of the process: see shared_stats.h. Everything here runs under the library's lock.
  *
- * It must never be felt: nothing on the fast path, no clock, no allocation, mostly three comparisons and a few stores
- * on the slow one; and where it cannot be had (no /dev/shm, a full one, a page of another container's process with our
- * id), there is none, and the program does as before. */
+ * It must cost nothing noticeable: nothing on the fast path; no clock, no allocation, mostly three comparisons and a
+ * few stores on the slow path. If no page can be made (/dev/shm is missing or full, or has the page of another
+ * container's process with our id), the program runs without one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/shared_stats.h"
 
@@ -108,8 +108,8 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
         close(folder);
 }
 
-/* Is the page of our own name that of the program that was here before an exec (or nothing at all), and not
- * another container's? */
+/* Is the page of our name that of this process before an exec (or empty), and not that of another container's process?
+ */
 static bool stale(void) {
     struct vp_shared_stats left;
     return !read_page(AT_FDCWD, vp_shared_stats_name, &left) || left.namespace == vp_process_namespace();
@@ -235,8 +235,7 @@ static inline bool all_is_due(uint32_t i) {
     return s->allocs + s->frees - told[i].calls >= FEW_CALLS || rare_of(s) != told[i].rare;
 }
 
-/* `all`: not only what each block changes. `asked`: a reader wants to know, and the program need not have done
- * anything. */
+/* `all`: update everything, not only what each block changes. `asked`: a reader asked, perhaps without any new call. */
 static VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all, bool asked) {
     struct vp_shared_stats_device *out = &page->device[i];
     const struct vp_memory_stats *s = &told[i].pool->mem.stats;

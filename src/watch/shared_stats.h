@@ -1,10 +1,11 @@
-/* The page that each process under the library publishes, for `vpool top` to read:
- * VP_SHARED_STATS_FOLDER/vpool-UID-PID, one file of VP_SHARED_STATS_SIZE bytes, mode 0600, from the opening of its
- * first pool until it exits. What a killed process leaves is swept by readers, and by whoever publishes next.
+/* The page that each process under the library publishes for `vpool top`: the file VP_SHARED_STATS_FOLDER/vpool-UID-PID
+ * of VP_SHARED_STATS_SIZE bytes, mode 0600. It exists from the opening of the first pool until the process exits. Pages
+ * of killed processes are removed by readers, and by the next process that publishes one.
  *
- * The process writes when it leaves the library's lock, under it, once the driver was asked for something, a few calls
- * were served or live memory changed by more than a MiB. What caches serve meanwhile is not yet counted, and counts as
- * live what they hold. A reader that wants to know exactly raises `asked`, and the next writer counts all. */
+ * The process updates the page before it releases the library's lock, once it has made driver calls or served a few
+ * calls, or live memory has changed by more than a MiB. What stream caches serve meanwhile is not counted yet, and all
+ * that they hold counts as live. A reader that needs exact figures raises `asked`; the next update then counts
+ * everything. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -60,7 +61,7 @@ struct vp_shared_stats_figures {
 };
 #undef VP_SHARED_STATS_FIELD
 
-/* One device. `changes` is odd while the figures change; what is read between two equal even values is one moment's. */
+/* One device. `changes` is odd while the figures change: values read between two equal, even values belong together. */
 #define VP_SHARED_STATS_FIELD(field, ...) atomic_uint_least64_t field;
 struct vp_shared_stats_device {
     atomic_uint_least64_t changes;
@@ -71,22 +72,22 @@ struct vp_shared_stats_device {
 };
 #undef VP_SHARED_STATS_FIELD
 
-/* A reader wants to know who holds most on a device, by stack: it stores that, raises `asked` and wakes whoever listens
- * to loans.asked, again and again, since that word has not changed. The answer is the file of the page's name and
- * VP_SHARED_STATS_HOLDERS, written before `answered` becomes what `asked` was; the reader removes it. Where there is no
- * such file the process could not write one, or another reader has it. */
+/* A reader's request for the stacks that hold most on a device: it stores the device, raises `asked` and wakes the
+ * listener of loans.asked, repeatedly, since that word does not change. The answer is a file named as the page with
+ * VP_SHARED_STATS_HOLDERS appended, written before `answered` becomes equal to `asked`; the reader removes it. If there
+ * is no file, the process could not write one, or another reader took it. */
 #define VP_SHARED_STATS_HOLDERS ".holders"
 struct vp_holders_wish {
     atomic_uint_least8_t device; /* CUDA's ordinal */
     atomic_uint_least8_t asked, answered;
 };
 
-/* What others want of the process's idle memory: lend.c. A request for VP_LOANS_ALL is for what is idle on every
- * device, by who pauses the process; one for VP_LOANS_LOOK is for exact figures in the page. */
+/* Requests of others for the process's idle memory: lend.c. VP_LOANS_ALL asks for the idle memory of every device, for
+ * a pause of the process; VP_LOANS_LOOK asks for exact figures in the page. */
 enum { VP_LOANS_LENT = 1, VP_LOANS_HEARD = 2 };
 #define VP_LOANS_ALL UINT64_MAX
 #define VP_LOANS_LOOK (UINT64_MAX - 1)
-/* In `given`: more may be had in a moment. */
+/* In `given`: more may be available in a moment. */
 #define VP_LOANS_LATER (UINT64_C(1) << 63)
 struct vp_loans {
     atomic_uint_least8_t takes; /* VP_LOANS_: whether somebody listens */
@@ -97,7 +98,7 @@ struct vp_loans {
     atomic_uint_least64_t device, bytes, given;
 };
 
-/* What `vpool pause` wants to know of the process, one bit each. */
+/* What `vpool pause` needs to know about the process, one bit each. */
 enum {
     VP_TOLD = 1,          /* the others are */
     VP_TOLD_CAPTURES = 2, /* a stream captures */
@@ -107,7 +108,8 @@ enum {
 
 struct vp_ties_page {
     atomic_uint_least16_t told;
-    /* Theirs: 1: vpool pause has put the process to sleep; whoever brings another one back (hold.c): its id, or 0. */
+    /* Written by others. `paused` is 1 while vpool pause has put the process to sleep; `hold` is the id of a process
+     * that wakes another (hold.c), or 0. */
     atomic_uint_least16_t paused;
     atomic_uint_least32_t hold;
 };
@@ -121,7 +123,7 @@ struct vp_shared_stats {
     uint64_t namespace; /* that of the process's id */
     uint64_t began;     /* seconds since 1970 */
     char release[VP_SHARED_STATS_TEXT], policy[VP_SHARED_STATS_TEXT], program[VP_SHARED_STATS_TEXT];
-    /* The reader's: it raises them, and the next writer does what is asked for. */
+    /* Readers raise the first three, and the next update does what they ask for. */
     atomic_uint_least32_t asked, trims_asked, dumps_asked;
     atomic_uint_least32_t answered, trims_done;
     atomic_uint_least64_t passed_on; /* calls that went on to CUDA */
@@ -129,24 +131,23 @@ struct vp_shared_stats {
     struct vp_loans loans;
     struct vp_shared_stats_device device[VP_SHARED_STATS_DEVICES];
     char rank[VP_SHARED_STATS_RANK]; /* among the processes that were started together; "": it is alone */
-    /* Of each device: its memory in bytes, and where it is (domain, bus and number, 16 bits each, and 1 << 48), which
-     * is the same in all processes. 0: not known. */
+    /* For each device: its memory in bytes, and its place (PCI domain, bus and number, 16 bits each, and 1 << 48),
+     * which is the same in all processes. 0: not known. */
     uint64_t total[VP_SHARED_STATS_DEVICES], place[VP_SHARED_STATS_DEVICES];
     struct vp_ties_page ties;
 };
 
-/* The process whose page a file of that name in VP_SHARED_STATS_FOLDER is, or, with `answers`, what one has answered to
- * a reader, if it is one of this user's; else 0. */
+/* Returns the process whose page (or, with `answers`, whose answer to a reader) a file of this name in
+ * VP_SHARED_STATS_FOLDER is, if it is one of this user's; else 0. */
 int vp_shared_stats_owner(const char *name, bool answers);
-/* The lock of a user's processes on taking more memory, for whoever brings one back: exclusive, by flock(), on a file
- * that is made when it is first wanted and then stays. */
+/* The file that is locked, exclusively by flock(), by whoever wakes a process of this user; meanwhile the others take
+ * no more memory. It is created when first needed, and stays. */
 void vp_shared_stats_lock_name(unsigned uid, char out[64]);
-/* Our own; NULL: there is none. And its file. */
+/* The page of this process (NULL: none), and its file. */
 extern struct vp_shared_stats *_Atomic vp_shared_stats_page;
 extern char vp_shared_stats_name[64];
-/* Removes the pages of this user that no one will write again: their process is gone, or another program now.
- * Looks at no more than so many of the folder's files, and of this user's pages, which others can make many of by their
- * names alone. Allocates nothing. */
+/* Removes the pages of this user whose process has ended or is another program now. Checks at most `files` files of the
+ * folder and `pages` pages of this user, because others can create many by name. Allocates nothing. */
 void vp_shared_stats_sweep(unsigned files, unsigned pages);
 
 _Static_assert(sizeof(struct vp_shared_stats) <= VP_SHARED_STATS_SIZE, "a page");

@@ -1,4 +1,4 @@
-/* A copy of what a pool holds, taken under the lock and read without it. */
+/* Snapshots: the state of a pool, copied under the lock and read without it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/snapshot.h"
 

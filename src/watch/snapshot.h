@@ -1,8 +1,8 @@
-/* What a pool looks like at one moment: copied out of it under the library's lock, looked at without.
+/* The state of a pool at one moment: copied under the library's lock, read without it.
  *
- * The copy is quick (some ten nanoseconds a region) and lies in memory of its own, so that who wants to write
- * it down holds nobody up. Streams are told as cuStreamGetId tells them; 0 stands for calls without a stream:
- * cudaMalloc, and the barrier of a cudaFree. */
+ * The copy is quick (some ten nanoseconds a region) and in memory of its own, so writing it to a file delays nobody.
+ * Streams are given as cuStreamGetId gives them; 0 stands for calls without a stream: cudaMalloc, and the barrier of a
+ * cudaFree. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -15,7 +15,7 @@ struct vp_snap_space {
     enum vp_zone_name zone;
 };
 
-/* A region, or of a free, zombie or retired one a stretch under one condition. */
+/* A region; of a free, zombie or retired one, a stretch with one fence. */
 struct vp_snap_region {
     CUdeviceptr addr;
     size_t size;
@@ -29,7 +29,7 @@ struct vp_snap_region {
     uint32_t wait, waits; /* free, zombie, retired: its unmet points are so many of vp_snapshot.waits, from `wait` on */
 };
 
-/* At its current mapping. */
+/* A chunk, at its current mapping. */
 struct vp_snap_chunk {
     CUdeviceptr addr;
     size_t size;
@@ -37,7 +37,7 @@ struct vp_snap_chunk {
     uint32_t blocks; /* and how many live blocks lie in it */
 };
 
-/* An array in anonymous memory that grows. */
+/* A growing array in anonymous memory. */
 struct vp_snap_array {
     void *items;
     size_t count, bytes; /* used, and to be had */
@@ -62,14 +62,15 @@ struct vp_snapshot {
     struct vp_snap_array waits; /* of uint64_t: ids of streams */
 };
 
-/* The stream of a timeline's id, as told here. */
+/* The stream id that snapshots use for a timeline's id. */
 uint64_t vp_snapshot_stream(uint64_t timeline_id);
 
-/* Under the library's lock; what caches hold becomes free memory first. No driver call. 0, or -ENOMEM: it is empty. */
+/* Takes a snapshot under the library's lock; first frees what caches hold. No driver call. 0, or -ENOMEM: it is empty.
+ */
 int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) VP_LOCKED;
 void vp_snapshot_finish(struct vp_snapshot *snap);
 
-/* Blocks whose size has its highest bit in the same place. */
+/* Blocks whose sizes have the same highest bit. */
 struct vp_snap_sizes {
     uint64_t live, live_bytes; /* by and in what was asked for */
     uint64_t free, free_bytes; /* free neighbours count as one, whatever they wait for */
@@ -106,8 +107,8 @@ struct vp_digest {
         waited[VP_SNAP_WORST]; /* streams that most bytes wait for, the most first; `bytes` 0: no more */
 };
 
-/* Adds it all up, and sorts the chunks by size. `stream`: bytes that wait for this stream alone count as waiting for
- * nothing (for who asks on it); UINT64_MAX: none do. */
+/* Sums up the snapshot, and sorts the chunks by size. Bytes that only `stream` waits for count as waiting for nothing
+ * (for a request on that stream); UINT64_MAX: no such stream. */
 void vp_snapshot_digest(struct vp_snapshot *snap, uint64_t stream, struct vp_digest *out);
-/* After the digest: the chunks of one size from `*at` on, which moves behind them. False: there are no more. */
+/* After the digest: reads the chunks of one size from `*at` on, and advances it. False: there are no more. */
 bool vp_snapshot_kind(const struct vp_snapshot *snap, size_t *at, struct vp_snap_kind *out);

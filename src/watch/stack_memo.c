@@ -1,4 +1,4 @@
-/* Walks of the native stack that were made before: see stack_memo.h. */
+/* Remembered walks of the native stack: see stack_memo.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_memo.h"
 

@@ -1,4 +1,4 @@
-/* Stacks of native code: libgcc's unwinder, found at run time, and the modules that its addresses lie in. */
+/* Walks native stacks with libgcc's unwinder, found at run time, and finds the modules of their addresses. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_walk.h"
 

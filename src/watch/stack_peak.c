@@ -1,4 +1,4 @@
-/* What each stack held at the peak, and which line most. */
+/* What each stack held at the peak, and which line held most: see stack_peak.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_peak.h"
 

@@ -1,15 +1,14 @@
-/* Stacks of Python, read as they lie in the thread's own state: CPython 3.9 to 3.15.
+/* Walks Python stacks by reading the thread's own state: CPython 3.9 to 3.15.
  *
- * CPython's functions that hand out frames need the interpreter's lock, and count references, which may make objects
- * and, in 3.11, collect garbage: destructors would run in the middle of an allocation. PyTorch lets that lock go before
- * each of its operators, so that under them they could tell of nothing; and to wait for the lock here is to hang, since
- * who has it may be waiting for an allocator. So frames are read and never touched: a thread's frames are changed by
- * that thread alone, which is here now; a frame keeps its code object alive, and that its names. What differs from
- * version to version is in one table, what CPython says of itself is asked of it: where the members of a code object
- * are.
+ * CPython's functions that return frames need the interpreter's lock and count references, which may create objects
+ * and, in 3.11, collect garbage: destructors would run in the middle of an allocation. PyTorch releases that lock
+ * before each of its operators, so those functions could not be used there; and waiting for the lock here could
+ * deadlock, since its holder may be waiting for an allocator. So frames are read and never changed: only the thread
+ * itself changes its frames, and it is here now; a frame keeps its code object alive, and that its names. One table has
+ * the differences between versions; CPython itself says where the members of a code object are.
  *
- * A code object's address may come back with other code. A frame is found again by what is in the object, not by where
- * it is alone: see signature(). */
+ * Another code object may reuse an address. So a frame is identified by the contents of the object, not by its address
+ * alone: see signature(). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stack_walk.h"
 

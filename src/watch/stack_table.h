@@ -1,8 +1,8 @@
-/* Stacks by number: a trie of frames in memory of its own, which only ever grows, and only so far.
+/* A table of numbered stacks: a trie of frames in memory of its own, which only grows, up to a limit.
  *
- * A stack is a frame and the stack that called it, so stacks share their outer parts. Finding what is known takes no
- * lock; what is new is added under one. A number, once given out, means the same until the process ends, in its forked
- * children too. Frames, stacks and modules are numbered from 1; 0 is none. */
+ * A stack is a frame and the stack that called it, so stacks share their outer parts. Look-ups take no lock; additions
+ * take one. A number keeps its meaning until the process ends, also in forked children. Frames, stacks and modules are
+ * numbered from 1; 0 is none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -14,26 +14,26 @@
 /* As in a trace: a line of Python, an address in a module, or words. */
 enum vp_frame_kind { VP_FRAME_PYTHON = 'p', VP_FRAME_NATIVE = 'c', VP_FRAME_WORDS = 't' };
 
-/* What a frame was found by, without its text: of Python a signature of the code object and a place in it, of native
- * code an address and how often modules have come and gone. */
+/* The key of a frame: for Python a signature of the code object and a position in it; for native code an address and
+ * how often modules have been loaded and unloaded. */
 struct vp_frame_key {
     uint64_t a, b;
 };
 
-/* Stacks that there is room for. */
+/* The most stacks that fit. */
 enum { VP_STACKS_MOST = 1 << 20 };
 
-/* 0 or -ENOMEM; called before all others. */
+/* Call this before all others. 0 or -ENOMEM. */
 int vp_stack_table_open(void);
 
-/* The frame last found by this key; 0: none. */
+/* The frame that has this key; 0: none. */
 uint32_t vp_frame_find(struct vp_frame_key key);
-/* The frame of this text, new or old, to be found by the key from now on. 0: there is no room. */
+/* Adds a frame, or finds the one with this text, which has the key from now on. 0: there is no room. */
 uint32_t vp_frame_add(struct vp_frame_key key, enum vp_frame_kind kind, const char *text);
 /* The stack in which `frame` was called by the stack `parent`. 0: there is no room. */
 uint32_t vp_stack_push(uint32_t parent, uint32_t frame);
 
-/* A module of native code, new or old; `bias` is what the addresses of its file are moved by. */
+/* Adds or finds a module of native code; `bias`: its load address minus the addresses in its file. */
 uint32_t vp_module_add(const char *path, const char *build_id, uint64_t bias);
 
 /* ---- what is in it: numbers below the counts ---- */
@@ -50,7 +50,7 @@ uint32_t vp_stack_count(void), vp_frame_count(void), vp_module_count(void);
 uint32_t vp_stack_frame(uint32_t stack), vp_stack_parent(uint32_t stack);
 const struct vp_frame *vp_frame(uint32_t frame);
 const struct vp_module *vp_module(uint32_t module);
-/* Has something found no room? */
+/* Has an addition failed for lack of room? */
 bool vp_stack_table_is_full(void);
 
 extern struct vp_lock vp_stack_table_guard;

@@ -1,10 +1,10 @@
-/* A stack that is being walked: of Python (stack_python.c) and of native code (stack_native.c). */
+/* Walking a stack: of Python code (stack_python.c) and of native code (stack_native.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
 #include "watch/stack_table.h"
 
-/* Frames of a stack that are recorded, the innermost ones, and one that says that there are more. */
+/* The most frames that are recorded, the innermost ones; a further one says that there are more. */
 enum { VP_STACK_DEPTH = 192 };
 
 struct vp_walk {
@@ -12,7 +12,7 @@ struct vp_walk {
     unsigned count;
 };
 
-/* Adds a frame of words, found again by the number of what they say. */
+/* Adds a frame that consists of words; `number` identifies the words. */
 void vp_walk_add_words(struct vp_walk *walk, uint64_t number, const char *words);
 static inline bool vp_walk_add(struct vp_walk *walk, uint32_t frame) {
     if (frame)
@@ -22,10 +22,9 @@ static inline bool vp_walk_add(struct vp_walk *walk, uint32_t frame) {
 
 /* Not under a lock. */
 void vp_native_start(void);
-/* The callers of the library; with `until_python` no farther than to the interpreter, of which `python` is some
- * function. */
+/* Adds the callers of the library; with `until_python`, an address in the interpreter, only up to the interpreter. */
 void vp_native_walk(struct vp_walk *walk, const void *until_python);
-/* Of the modules that are loaded: how often some have come, and gone. */
+/* How often modules have been loaded and unloaded. */
 struct vp_modules_seen {
     uint64_t came, went;
 };
@@ -38,7 +37,7 @@ enum vp_python {
     VP_PYTHON_UNKNOWN, /* there is one, and its stacks are not read; said in words that were added */
 };
 enum vp_python vp_python_walk(struct vp_walk *walk);
-/* Some function of the interpreter; NULL: none. */
+/* An address in the interpreter's code; NULL: none. */
 const void *vp_python_code(void);
 
 extern struct vp_lock vp_python_guard;

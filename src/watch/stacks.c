@@ -1,4 +1,4 @@
-/* Which allocations have their stack recorded, and the blocks that are alive with one. */
+/* Chooses the allocations whose stacks are recorded, and keeps the stacks of live blocks. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/stacks.h"
 

@@ -1,4 +1,4 @@
-/* Statistics at exit. Makes no CUDA call, and waits for no lock that a thread of a dying process may hold. */
+/* Writes statistics at exit. Makes no CUDA call, and waits for no lock that a thread of a dying process may hold. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/watch.h"
 

@@ -1,4 +1,4 @@
-/* Symbols of loaded modules: their own hash tables, read as they lie in memory. */
+/* Finds symbols of loaded modules by reading their hash tables in memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/symbols.h"
 

@@ -1,9 +1,9 @@
-/* Recording: each allocation and free that is served, as a line of the trace that `vpool replay` reads; and
- * what else the trace tells: what the pools hold, failures, stacks, marks and ranges.
- * It has a lock of its own, the last that anybody takes: the fast path comes here without the library's.
+/* Records the trace that `vpool replay` reads: a line for each allocation and free that is served, and lines for what
+ * the pools hold, failures, stacks, marks and ranges. It has its own lock, the last in the order of locks: the fast
+ * path calls it without the library's.
  *
- * A program that is killed keeps what it recorded: see watch/journal.h. A forked child has the mapping of its parent's
- * file too, and leaves it at once: what it does itself goes into a file of its own, if the name makes one (%p). */
+ * A killed program keeps what it has recorded: see watch/journal.h. A forked child also has the mapping of its parent's
+ * file, and drops it at once: it records to a file of its own, if the name differs (%p). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/trace.h"
 

@@ -1,4 +1,4 @@
-/* What this folder is called by: the table that process/ calls through. */
+/* The table through which process/ calls this folder. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "watch/watch.h"
 
