@@ -42,9 +42,9 @@ struct placing {
     size_t granularity;
 };
 
-/* Orders that are tried: by size, behind blocks that stay for good; by size; by size times lifetime; by lifetime. What
- * then lies too high is placed earlier the next time, until so many tries in a row have not helped. */
-enum { ORDERS = 4, PATIENCE = 50, PATIENCE_FIRST = 4 };
+/* Orders that are tried: by size, behind blocks that stay for good; by size; by size times lifetime. What then lies too
+ * high is placed earlier the next time, until so many tries in a row have not helped. */
+enum { ORDERS = 3, PATIENCE = 50, PATIENCE_FIRST = 4 };
 
 /* Blocks that stay for good are placed first: side by side, in large handles that nobody else needs. */
 static const float FIRST = 0x1p40F;
@@ -61,7 +61,7 @@ static const uint32_t GAP[GAPS] = {1024, 128};
 static void weigh(struct placing *p, int order) {
     for (uint32_t i = 0; i < p->count; i++) {
         const float size = (float)p->items[i].size, life = (float)(p->items[i].end - p->items[i].begin);
-        p->weight[i] = order <= 1 ? size : order == 2 ? size * life : life;
+        p->weight[i] = order <= 1 ? size : size * life;
         if (!order && vp_learn_stays(&p->items[i], p->count))
             p->weight[i] *= FIRST;
     }
