@@ -107,7 +107,8 @@ int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp
     return 0;
 }
 
-void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq) {
+void vp_fence_add_past_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline,
+                            uint64_t seq) {
     if (timeline->context->gone)
         return;
     if (seq >= timeline->next)

@@ -43,7 +43,8 @@ int vp_fence_add_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp
 int vp_fence_add_command(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, bool record);
 /* The point of an earlier free on `timeline` that recorded no event, into an empty fence: nothing if the timeline's
  * context is gone. `seq`: the number that the timeline's next event had at the free. */
-void vp_fence_add_late(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline, uint64_t seq);
+void vp_fence_add_past_free(struct vp_timelines *ls, struct vp_fence *fence, struct vp_timeline *timeline,
+                            uint64_t seq);
 /* The same for a free that promises the end of all work of a context so far (cudaFree). `record` where all blocking
  * streams can be named (vp_timelines_all_named): only in a call of the program that waits for the device in CUDA. */
 int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct vp_context *ctx, bool record);

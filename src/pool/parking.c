@@ -26,7 +26,7 @@ static struct vp_stream_cache *cache_of(struct vp_pool *pool, struct vp_timeline
 static void settle(struct vp_pool *pool, struct vp_timeline *timeline, struct vp_evicted *evicted) {
     evicted->region->cache = NULL;
     if (vp_fence_empty(&evicted->fence))
-        vp_fence_add_late(pool->mem.timelines, &evicted->fence, timeline, timeline->next);
+        vp_fence_add_past_free(pool->mem.timelines, &evicted->fence, timeline, timeline->next);
     if (__builtin_expect(pool->learn != NULL, 0))
         vp_learn_freed(pool->learn, evicted->region->addr);
     vp_place_freed(pool, evicted->region);

@@ -478,7 +478,7 @@ static bool let_go(struct vp_pool *pool, const struct vp_mapping *m, struct vp_f
     struct vp_fence fence = {0};
     int err = 0;
     if (timeline && !(flags & VP_PAGE_SHARED))
-        vp_fence_add_late(timelines, &fence, timeline, timeline->next - ago);
+        vp_fence_add_past_free(timelines, &fence, timeline, timeline->next - ago);
     else if (!vp_fence_empty(barrier) || !(err = vp_bare_barrier(pool, barrier)))
         vp_fence_unite(timelines, &fence, barrier);
     if (!err)
