@@ -108,20 +108,20 @@ static void record_failed(struct vp_timelines *ls, struct vp_timeline *timeline,
 }
 
 /* Chooses where the next event goes: to a stream, or over the whole context. -EBUSY: nowhere now. */
-static int choose(struct vp_timelines *ls, const struct vp_timeline *timeline, bool late, CUstream *stream,
+static int choose(struct vp_timelines *ls, const struct vp_timeline *timeline, bool outside, CUstream *stream,
                   bool *over_context) {
     const bool own = timeline->stream == CU_STREAM_LEGACY, named = vp_timelines_all_named(ls);
     *stream = timeline->stream;
     *over_context = false;
     if (!nameable(ls, timeline)) {
-        if (timeline->kind == VP_TIMELINE_STREAM && (!late || (!ls->barriers && timeline->nonblocking)))
+        if (timeline->kind == VP_TIMELINE_STREAM && (!outside || (!ls->barriers && timeline->nonblocking)))
             return -EBUSY;
         *over_context = ls->barriers;
         *stream = CU_STREAM_LEGACY;
     }
-    if (!late || *over_context || *stream != CU_STREAM_LEGACY || !(own || named) || !(ls->joins & VP_JOINS_BLOCKING))
+    if (!outside || *over_context || *stream != CU_STREAM_LEGACY || !(own || named) || !(ls->joins & VP_JOINS_BLOCKING))
         return 0;
-    /* A late event on the legacy stream would join blocking streams. */
+    /* An event from outside on the legacy stream would join blocking streams. */
     if (ls->barriers && !atomic_load_explicit(&ls->captures, memory_order_acquire))
         *over_context = true;
     else if (own && named && timeline->context->aside)
@@ -131,11 +131,11 @@ static int choose(struct vp_timelines *ls, const struct vp_timeline *timeline, b
     return 0;
 }
 
-int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late) {
+int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool outside) {
     struct vp_context *ctx = timeline->context;
     CUstream stream;
     bool over_context;
-    int err = ctx->ending ? -EBUSY : choose(ls, timeline, late, &stream, &over_context);
+    int err = ctx->ending ? -EBUSY : choose(ls, timeline, outside, &stream, &over_context);
     if (err)
         return err;
     const bool capturing = atomic_load_explicit(&ls->captures, memory_order_acquire) > 0;
@@ -182,7 +182,7 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
     return 0;
 }
 
-void vp_timeline_record_late(struct vp_timelines *ls, struct vp_timeline *timeline) {
+void vp_timeline_record_outside(struct vp_timelines *ls, struct vp_timeline *timeline) {
     int mode = vp_timelines_relax(ls);
     vp_timeline_record(ls, timeline, true);
     vp_timelines_restore(ls, mode);

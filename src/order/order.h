@@ -94,11 +94,11 @@ bool vp_context_died(struct vp_context *ctx, CUresult res);
  * barriers use the legacy stream for that, which covers all but non-blocking streams. 0; -EBUSY, -ENOMEM or -EIO: the
  * points stay open. Fails while a capture forbids it.
  *
- * `late`: the program is not in a call on that stream. Without it the event is recorded on the stream itself or not at
- * all, since the stream may be made to wait for it. An event on the legacy stream makes later work of blocking streams
- * wait for earlier work of others, which may in turn wait for it. A program that did not ask for that could hang, so a
- * late event is not put there; a barrier holds nothing up. */
-int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool late);
+ * `outside`: the program is not in a call on that stream. Without it the event is recorded on the stream itself or not
+ * at all, since the stream may be made to wait for it. An event on the legacy stream makes later work of blocking
+ * streams wait for earlier work of others, which may in turn wait for it. A program that did not ask for that could
+ * hang, so an event from outside is not put there; a barrier holds nothing up. */
+int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bool outside);
 /* The event has left its timeline: another timeline may use it. */
 void vp_event_recycle(struct vp_timelines *ls, struct vp_event *ev);
 

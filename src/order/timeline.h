@@ -155,7 +155,7 @@ void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own);
 bool vp_timelines_linger(const struct vp_timelines *ls);
 
 /* Records, if possible, an event behind what the timeline has queued so far; it holds nobody up. */
-void vp_timeline_record_late(struct vp_timelines *ls, struct vp_timeline *timeline);
+void vp_timeline_record_outside(struct vp_timelines *ls, struct vp_timeline *timeline);
 /* Releases an event from vp_fence_event(). */
 void vp_event_put(struct vp_timelines *ls, struct vp_event *ev);
 

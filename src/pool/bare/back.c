@@ -159,7 +159,7 @@ static bool only_partly(const struct vp_bare *bare, const struct vp_mapping *m, 
 /* Records an event first: what was let go of may be behind one that nobody has recorded yet. */
 static void see_over(struct vp_pool *pool, const struct vp_bare_segment *segment) {
     if (segment->timeline)
-        vp_timeline_record_late(pool->mem.timelines, segment->timeline);
+        vp_timeline_record_outside(pool->mem.timelines, segment->timeline);
     vp_fit_refresh(&pool->mem);
 }
 

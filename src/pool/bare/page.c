@@ -339,7 +339,7 @@ static void note_event(struct vp_pool *pool, struct vp_timeline *timeline, size_
     if (!due)
         return;
     bare->let_go = 0;
-    vp_timeline_record_late(pool->mem.timelines, timeline);
+    vp_timeline_record_outside(pool->mem.timelines, timeline);
 }
 
 /* The number of an event that comes after all that this thread has queued, read without the lock. An event that is
