@@ -205,16 +205,16 @@ struct vp_piece *vp_piece_at(const struct vp_region *r, CUdeviceptr addr) {
 }
 
 /* Two frees of one stream without events of their own: the later covers both, and neither may be waited for. */
-static bool both_late(const struct vp_point *a, const struct vp_point *b) {
+static bool both_eventless(const struct vp_point *a, const struct vp_point *b) {
     return a->timeline && a->timeline == b->timeline && !a->waitable && !b->waitable && !a->next && !b->next;
 }
 
 /* True if neighbours' fences differ in nothing that matters; `p` then has the stricter one. */
-static bool conds_agree(struct vp_piece *p, const struct vp_piece *q) {
-    bool late = both_late(&p->fence.first, &q->fence.first);
-    if (late && q->fence.first.seq > p->fence.first.seq)
+static bool merge_fences(struct vp_piece *p, const struct vp_piece *q) {
+    bool eventless = both_eventless(&p->fence.first, &q->fence.first);
+    if (eventless && q->fence.first.seq > p->fence.first.seq)
         p->fence.first.seq = q->fence.first.seq;
-    return late || vp_fence_same(&p->fence, &q->fence);
+    return eventless || vp_fence_same(&p->fence, &q->fence);
 }
 
 /* Unites a piece with the next one, under its own fence. Its age becomes the older one's. */
@@ -243,7 +243,7 @@ static void pieces_tidy(struct vp_memory *mem, struct vp_region *r) {
             p->stream = 0;
     for (struct vp_piece *p = r->pieces; p->next;) {
         bool apart = mem->by_stream && p->stream != p->next->stream;
-        if (apart || !conds_agree(p, p->next))
+        if (apart || !merge_fences(p, p->next))
             p = p->next;
         else
             piece_absorb(mem, p);
