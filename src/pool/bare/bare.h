@@ -86,7 +86,7 @@ struct vp_bare_run {
     uint32_t last; /* its last use, in the past; 0: none since it was made */
     uint32_t rested, seq; /* as for a page */
     uint32_t single;      /* those of its pages that are chunks of one page */
-    bool late;            /* its last block left without an event number */
+    bool unnumbered;      /* its last block left without an event number */
 };
 
 struct vp_bare_segment {
@@ -105,7 +105,7 @@ struct vp_bare_slot {
     struct vp_bare_segment *segment;
     uint32_t last;        /* its last use, in the past */
     uint32_t rested, seq; /* as for a page: of the block that filled the slot */
-    bool late;            /* that block left without an event number */
+    bool unnumbered;      /* that block left without an event number */
     unsigned char inside; /* pages with blocks that do not fill the slot. Under the cache's lock */
 };
 

@@ -271,7 +271,7 @@ static inline size_t leave_slot(struct vp_bare *bare, size_t head, uint32_t seq)
     if (!(atomic_load_explicit(&bare->pages[head].word, memory_order_relaxed) & VP_PAGE_FILLED))
         return 0;
     slot->seq = seq;
-    slot->late = !seq;
+    slot->unnumbered = !seq;
     slot->rested = vp_bare_past_now(&bare->past);
     return VP_SLOT_PAGES * count_as(atomic_fetch_sub(&bare->pages[head].word, VP_PAGE_FILLED));
 }
@@ -295,7 +295,7 @@ static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, co
                                uint32_t seq) {
     size_t empty = x->stop - x->whole + ((size_t)run->single << 32);
     run->seq = seq;
-    run->late = !seq;
+    run->unnumbered = !seq;
     run->rested = vp_bare_past_now(&bare->past);
     atomic_store_explicit(&run->word, (uint32_t)(x->stop - x->whole) | VP_RUN_WHOLE, memory_order_release);
     bare->slots[x->head].inside -= x->head_shared ? run_in(x, x->head) : 0;
@@ -419,9 +419,9 @@ static inline uint32_t since(uint32_t next, uint32_t seq) {
 static uint32_t left_ago(const struct vp_bare *bare, size_t page, uint32_t next) {
     const struct vp_bare_slot *slot = &bare->slots[page / VP_SLOT_PAGES];
     const uint32_t ago = since(next, bare->pages[page].seq);
-    const uint32_t slot_ago = slot->seq ? since(next, slot->seq) : slot->late ? 0 : ago;
+    const uint32_t slot_ago = slot->seq ? since(next, slot->seq) : slot->unnumbered ? 0 : ago;
     const struct vp_bare_run *run = vp_bare_run_of(bare, page);
-    const uint32_t run_ago = !run ? ago : run->late ? 0 : since(next, run->seq);
+    const uint32_t run_ago = !run ? ago : run->unnumbered ? 0 : since(next, run->seq);
     const uint32_t least = slot_ago < ago ? slot_ago : ago;
     return run_ago < least ? run_ago : least;
 }

@@ -23,7 +23,7 @@ static void dissolve(struct vp_bare *bare, size_t head) {
     for (size_t p = head; p < end; p++) {
         struct vp_bare_page *page = &bare->pages[p];
         page->rested = run->rested > page->rested ? run->rested : page->rested;
-        page->seq = run->late ? 0 : later(page->seq, run->seq);
+        page->seq = run->unnumbered ? 0 : later(page->seq, run->seq);
         atomic_store_explicit(&page->run, 0, memory_order_relaxed);
         if (p == head || p % VP_SLOT_PAGES == 0)
             vp_bare_past_unite(&bare->past, &bare->slots[p / VP_SLOT_PAGES].last, run->last);
@@ -64,7 +64,7 @@ void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t s
         run->single += !(atomic_load(&bare->pages[p].word) & VP_PAGE_BODY);
     run->rested = vp_bare_past_now(&bare->past);
     run->seq = seq;
-    run->late = !seq;
+    run->unnumbered = !seq;
     atomic_store(&run->word, pages | VP_RUN_WHOLE);
 }
 
