@@ -235,7 +235,7 @@ struct wait {
     uint64_t serial;       /* number of the last event worth waiting for */
     struct vp_fence busy;  /* all that the device had to do when it began */
     size_t lacking;        /* bytes of new memory that would have been created instead */
-    bool late;             /* it has taken too long */
+    bool timed_out;        /* it has taken too long */
     bool in_vain;          /* and spared no memory */
 };
 
@@ -274,8 +274,8 @@ static bool go_on(struct vp_pool *pool, const struct vp_request *req, struct wai
     for (;;) {
         uint64_t waited = pool->config.now() - wait->begin;
         const bool whole = wait->bound >= bound_of(&pool->throttle) && waited < BOUND_MOST_NS;
-        wait->late = (whole ? wait->begin + waited - wait->moved_at : waited) >= wait->bound;
-        if (wait->late || atomic_load(&timelines->captures) || !vp_timelines_waiting(timelines, wait->serial))
+        wait->timed_out = (whole ? wait->begin + waited - wait->moved_at : waited) >= wait->bound;
+        if (wait->timed_out || atomic_load(&timelines->captures) || !vp_timelines_waiting(timelines, wait->serial))
             return false;
         pool->config.pause(waited);
         if (req->timeline->gone || req->context->gone)
@@ -317,7 +317,7 @@ static bool long_in_vain(struct vp_throttle *t, const struct wait *wait, uint64_
 static void end(struct vp_pool *pool, struct wait *wait) {
     struct vp_throttle *t = &pool->throttle;
     uint64_t now = pool->config.now(), took = now - wait->begin;
-    wait->in_vain = wait->late && t->lacking >= wait->lacking;
+    wait->in_vain = wait->timed_out && t->lacking >= wait->lacking;
     vp_pool_waited(pool, took, wait->in_vain);
     if (long_in_vain(t, wait, took)) {
         if (!t->lacking)
