@@ -22,8 +22,8 @@
 /* Has the stream done what it had queued when the cover began? */
 static bool timeline_over(struct vp_timelines *ls, struct vp_timeline *timeline, uint64_t cover) {
     if (timeline->cover_for != cover) {
-        if (timeline->rest)
-            timeline->cover = timeline->rest;
+        if (timeline->before_capture)
+            timeline->cover = timeline->before_capture;
         else if (vp_timeline_record(ls, timeline, true) == 0)
             timeline->cover = timeline->next - 1;
         else

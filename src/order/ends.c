@@ -28,7 +28,7 @@ void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timelin
     if (ls->closing)
         ls->closing(ls->user, timeline);
     /* Without barriers only this event tells of its work. If it cannot be recorded, nothing ever will. */
-    const bool last = !ls->barriers && !timeline->rest;
+    const bool last = !ls->barriers && !timeline->before_capture;
     int mode = vp_timelines_relax(ls);
     if ((timeline->open || last) && vp_timeline_record(ls, timeline, false) && last)
         vp_timeline_want_event(ls, timeline);

@@ -124,7 +124,7 @@ int vp_fence_add_barrier(struct vp_timelines *ls, struct vp_fence *fence, struct
     int err = vp_fence_add_free(ls, fence, ctx->barrier, record);
     if (!ls->barriers)
         vp_list_each(timeline, &ctx->timelines, of_context) {
-            const uint64_t last = timeline->gone ? timeline->next - !timeline->open : timeline->rest;
+            const uint64_t last = timeline->gone ? timeline->next - !timeline->open : timeline->before_capture;
             if (err || !timeline->nonblocking || (timeline->gone && last <= timeline->met))
                 continue;
             if (!last)

@@ -87,7 +87,7 @@ struct vp_timeline *vp_timeline_named(const struct vp_timelines *ls, CUstream st
 }
 
 void vp_timeline_capture_over(struct vp_timelines *ls, struct vp_timeline *timeline) {
-    timeline->rest = 0;
+    timeline->before_capture = 0;
     if (vp_list_empty(&timeline->capturing))
         return;
     vp_list_remove(&timeline->capturing);
@@ -103,7 +103,7 @@ void vp_timeline_capture(struct vp_timelines *ls, struct vp_timeline *timeline) 
             vp_timeline_record(ls, ctx->barrier, false);
     /* Another stream may be capturing already. */
     int mode = vp_timelines_relax(ls);
-    timeline->rest = vp_timeline_record(ls, timeline, false) == 0 ? timeline->next - 1 : 0;
+    timeline->before_capture = vp_timeline_record(ls, timeline, false) == 0 ? timeline->next - 1 : 0;
     vp_timelines_restore(ls, mode);
     vp_list_append(&ls->capturing, &timeline->capturing);
     atomic_fetch_add(&ls->captures, 1);

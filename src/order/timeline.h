@@ -49,11 +49,11 @@ struct vp_timeline {
     atomic_bool recording;     /* the next event is being recorded; stored only if `asked_unlocked` */
     bool asked_unlocked;       /* some thread may read `next` and `recording` without the lock */
     uint64_t met;              /* all points up to this one were seen reached */
-    uint64_t rest;         /* while its stream captures: number of an event behind all its real work; 0: none known */
-    uint64_t host_func;    /* point behind a host function that is not known to be over; 0: none */
-    uint64_t cover_for;    /* vp_context.cover that it takes part in */
-    uint64_t cover;        /* and its own point that this needs (cover.c) */
-    struct vp_list events; /* of vp_event.link, oldest first: recorded, not yet seen completed */
+    uint64_t before_capture; /* while its stream captures: number of an event behind all its real work; 0: none known */
+    uint64_t host_func;      /* point behind a host function that is not known to be over; 0: none */
+    uint64_t cover_for;      /* vp_context.cover that it takes part in */
+    uint64_t cover;          /* and its own point that this needs (cover.c) */
+    struct vp_list events;   /* of vp_event.link, oldest first: recorded, not yet seen completed */
     size_t event_count, ask_at; /* their number, and the number at which it polls by itself */
     size_t refs;                /* points that name this timeline */
     struct {
