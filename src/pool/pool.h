@@ -64,7 +64,7 @@ struct vp_throttle {
     size_t lacking;           /* bytes of new memory that the last request to wait wanted; 0: it waited for a place */
     uint64_t no_place_before; /* no wait for a place before this time */
     uint64_t lost_ns;         /* estimate: time of the program that waits have cost */
-    uint64_t ahead_ns;        /* how much of the host's lead over the device its waits may have used up */
+    uint64_t lead_used_ns;    /* how much of the host's lead over the device its waits may have used up */
     uint64_t waited_at;       /* when the last of these waits ended */
     size_t granted;           /* bytes that may be held without a wait, since waits had cost too much */
     unsigned grants;          /* how often the next such grant has doubled */

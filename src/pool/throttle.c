@@ -136,7 +136,7 @@ static bool may_use_lead(struct vp_pool *pool) {
 /* What waits have left of their part of the program's time, if all is lost that still may be. */
 static uint64_t left(const struct vp_pool *pool) {
     const uint64_t all = (pool->config.now() - pool->throttle.opened) / LOST_SHARE;
-    const uint64_t used = pool->throttle.lost_ns + pool->throttle.ahead_ns;
+    const uint64_t used = pool->throttle.lost_ns + pool->throttle.lead_used_ns;
     return all > used ? all - used : 0;
 }
 
@@ -167,8 +167,8 @@ bool vp_throttle_place_due(struct vp_pool *pool, const struct vp_request *req) {
 
 /* The device was out of work for `ns` nanoseconds, during a wait or a request: counts what waits are to blame for. */
 static void lose(struct vp_throttle *t, uint64_t ns) {
-    ns = vp_lesser(ns, t->ahead_ns);
-    t->ahead_ns -= ns;
+    ns = vp_lesser(ns, t->lead_used_ns);
+    t->lead_used_ns -= ns;
     t->lost_ns += ns;
 }
 
@@ -195,8 +195,8 @@ static __attribute__((noinline, cold)) void look(struct vp_pool *pool, struct vp
     const bool idle = vp_fence_settle(timelines, &t->probe);
     if (idle)
         lose(t, now - t->probe_at + (gap < GAP_MOST_NS ? gap : GAP_MOST_NS) / (t->idle ? 1 : 2));
-    else if (t->probe_at - t->waited_at > t->ahead_ns)
-        t->ahead_ns = 0;
+    else if (t->probe_at - t->waited_at > t->lead_used_ns)
+        t->lead_used_ns = 0;
     t->idle = idle;
     t->probed_at = now;
     vp_fence_clear(timelines, &t->probe);
@@ -330,12 +330,12 @@ static void end(struct vp_pool *pool, struct wait *wait) {
         t->longest_ns = vp_greater(t->longest_ns, took);
     }
     t->waited_at = now;
-    t->ahead_ns += wait->over - wait->begin;
+    t->lead_used_ns += wait->over - wait->begin;
     vp_timelines_poll(pool->mem.timelines, false);
     if (vp_fence_settle(pool->mem.timelines, &wait->busy))
         lose(t, now - wait->working_at);
-    else if (t->ahead_ns > AHEAD_MOST_NS)
-        t->ahead_ns = AHEAD_MOST_NS;
+    else if (t->lead_used_ns > AHEAD_MOST_NS)
+        t->lead_used_ns = AHEAD_MOST_NS;
     vp_fence_clear(pool->mem.timelines, &wait->busy);
     grant(pool);
 }
@@ -356,7 +356,7 @@ static __attribute__((noinline, cold)) int wait_and_allocate(struct vp_pool *poo
 }
 
 int vp_throttle_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    const bool looks = __builtin_expect(pool->throttle.ahead_ns != 0, false) && will_look(pool, req);
+    const bool looks = __builtin_expect(pool->throttle.lead_used_ns != 0, false) && will_look(pool, req);
     int err = vp_pool_alloc(pool, req, out);
     if (__builtin_expect(looks, false))
         look(pool, req->context);

@@ -430,7 +430,7 @@ Test(bound, a_capture_that_begins_meanwhile_goes_on) {
     open_pool(ROOM, true);
     struct vp_request req = {.asked = 500 * CHUNK, .context = fx.context, .waits = VP_WAITS_HOST};
     fx_busy(3);
-    fx.pool.throttle.ahead_ns = MS;
+    fx.pool.throttle.lead_used_ns = MS;
     cr_assert_eq(vp_timeline_get(&fx.timelines, fx.stream[1], &req.timeline), 0);
     meanwhile = begin_capture;
     cr_assert_eq(vp_throttle_alloc(&fx.pool, &req, &r), 0);

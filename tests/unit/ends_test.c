@@ -416,7 +416,7 @@ Test(ends, a_context_ends_while_the_host_waits_for_memory_in_it) {
         usleep(100);
     usleep(100000);
     cu_ok(door_context_destroy(made));
-    vp_state.pools[0]->throttle.ahead_ns = 1; /* the next request is looked after */
+    vp_state.pools[0]->throttle.lead_used_ns = 1; /* the next request is looked after */
     vp_sim_release(busy);
     pthread_join(thread, NULL);
     cr_assert_eq(answer_of_last, CUDA_ERROR_INVALID_CONTEXT, "%d", (int)answer_of_last);

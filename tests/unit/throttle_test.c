@@ -111,7 +111,7 @@ Test(throttle, joins_no_streams_on_old_drivers) {
     pending_block(BIG);
     vp_sim_hold(stream[0]);
     cu_ok(cuMemsetD8Async(fx.scratch, 0, 1, stream[0]));
-    fx.pool.throttle.ahead_ns = MS;
+    fx.pool.throttle.lead_used_ns = MS;
     idle_after = 7;
     CUdeviceptr a = alloc(BIG, 2);
     cr_assert_eq(pauses, 7);
@@ -131,7 +131,7 @@ Test(throttle, asks_old_drivers_as_a_request_begins) {
     cu_ok(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
     cr_assert_eq(vp_timeline_get(&fx.timelines, stream, &seen), 0);
     timeline(0);
-    fx.pool.throttle.ahead_ns = 10 * MS;
+    fx.pool.throttle.lead_used_ns = 10 * MS;
     tick_ns = MS;
     for (int round = 0; round < 2; round++) {
         const uint64_t lost = fx.pool.throttle.lost_ns;
