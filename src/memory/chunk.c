@@ -390,8 +390,8 @@ int vp_memory_set_peers(struct vp_memory *mem, uint64_t peers) {
         return err;
     }
     mem->peers = peers;
-    mem->copiers |= added & mem->left;
-    mem->left |= taken;
+    mem->copiers |= added & mem->former_peers;
+    mem->former_peers |= taken;
     return 0;
 }
 

@@ -227,10 +227,10 @@ struct vp_memory {
     void (*remapped)(void *watcher, CUdeviceptr addr);
     void *watcher;
     /* Devices, one bit each, besides our own, to which every mapping is open: */
-    uint64_t peers;   /* by the program's request */
-    uint64_t copiers; /* as they copied from or to here, which needs no peer access in CUDA */
-    uint64_t refused; /* not open, and not tried again for copies: the driver refused */
-    uint64_t left;    /* former peers: once let in again they stay open, as each change costs a driver call a chunk */
+    uint64_t peers;        /* by the program's request */
+    uint64_t copiers;      /* as they copied from or to here, which needs no peer access in CUDA */
+    uint64_t refused;      /* not open, and not tried again for copies: the driver refused */
+    uint64_t former_peers; /* once let in again they stay open, as each change costs a driver call a chunk */
 
     size_t granularity; /* bytes; a power of two, 1 << granularity_shift */
     unsigned granularity_shift;
