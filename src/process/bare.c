@@ -381,7 +381,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
         return false;
     }
     const bool later = counts_locked(bare);
-    if (stream.known && atomic_load_explicit(&bare->left, memory_order_relaxed)) /* no pool is being set back */
+    if (stream.known && atomic_load_explicit(&bare->doubted_at, memory_order_relaxed)) /* no pool is being set back */
         vp_bare_proceed(bare);
     if (__builtin_expect(later || !count_use(&u, stream), false))
         return use_locked(&u, stream, later);

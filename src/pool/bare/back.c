@@ -347,7 +347,7 @@ static int back_waiting(struct vp_pool *pool, const struct backing *what) {
         if (bare->short_of)
             atomic_store(&bare->bounds, 0);
         /* A failure can be reported to nobody: a used block must have memory. */
-        if (err != -EAGAIN && ++failed > (vp_bare_doubts(bare, &bare->left) ? 1 : FAILURES))
+        if (err != -EAGAIN && ++failed > (vp_bare_doubts(bare, &bare->doubted_at) ? 1 : FAILURES))
             break; /* what this block lacks another may hold for a moment only */
         /* First ask what has completed; only then wait, or create memory. */
         if ((vp_fit_refresh(&pool->mem) && ++tries % TRIES) || err != -EAGAIN)
@@ -444,7 +444,7 @@ bool vp_bare_await_told(struct vp_pool *pool) {
     struct patience patience = {0};
     uint64_t first = 0, told = 0;
     bool waited = false;
-    for (; bare && vp_bare_doubts(bare, &bare->left) && pool->config.pause && pool->config.now; waited = true) {
+    for (; bare && vp_bare_doubts(bare, &bare->doubted_at) && pool->config.pause && pool->config.now; waited = true) {
         unsigned promises = atomic_load(&bare->promises);
         const uint64_t now = pool->config.now(), all = atomic_load(&bare->uses) + atomic_load(&bare->ends);
         first = waited ? first : now;

@@ -95,10 +95,10 @@ struct vp_bare_segment {
     struct vp_timeline *_Atomic timeline; /* whose work touches it; NULL: unknown, or no longer known */
     CUstream handle;                      /* the cache's name for that stream */
     bool pinned;                          /* all that is backed stays so */
-    bool unsplit;            /* a block may take all of it, whatever was asked for. Under the cache's lock */
-    _Atomic unsigned left;   /* as vp_bare.left */
-    _Atomic bool pins_pages; /* some of its pages are pinned, or were */
-    _Atomic uint64_t live;   /* bytes of its blocks; guarded as vp_bare.live */
+    bool unsplit;                /* a block may take all of it, whatever was asked for. Under the cache's lock */
+    _Atomic unsigned doubted_at; /* as vp_bare.doubted_at */
+    _Atomic bool pins_pages;     /* some of its pages are pinned, or were */
+    _Atomic uint64_t live;       /* bytes of its blocks; guarded as vp_bare.live */
 };
 
 struct vp_bare_slot {
@@ -152,7 +152,7 @@ struct vp_bare {
     _Atomic unsigned promises;     /* odd: room is promised to a block that has yet to come */
     _Atomic unsigned lapsed;       /* promises followed by another before a block came */
     _Atomic uint64_t promised_to;  /* the thread that got the last promise, or freed a block in doubt */
-    _Atomic unsigned left;         /* promises + 1 when a block was freed that may come back: vp_bare_doubt() */
+    _Atomic unsigned doubted_at;   /* promises + 1 when a block was freed that may come back: vp_bare_doubt() */
     _Atomic bool has_come; /* the block has come, and its thread waits for the library's lock, or for memory (`owed`) */
     _Atomic bool held_up;  /* its thread waits for that lock before the block has come */
     _Atomic size_t bounds; /* pages that may be used, as memory for them is held; a count; 0: not known */
@@ -258,12 +258,12 @@ static inline void vp_bare_doubt(struct vp_bare *bare, struct vp_bare_segment *s
     if (odd || atomic_load_explicit(&bare->promised_to, memory_order_relaxed) != vp_thread_id())
         vp_bare_doubt_anew(bare); /* and no promised block comes any more */
     const unsigned now = atomic_load_explicit(&bare->promises, memory_order_relaxed) + 1;
-    atomic_store_explicit(&bare->left, now, memory_order_relaxed);
-    atomic_store_explicit(&segment->left, now, memory_order_relaxed);
+    atomic_store_explicit(&bare->doubted_at, now, memory_order_relaxed);
+    atomic_store_explicit(&segment->doubted_at, now, memory_order_relaxed);
 }
 
-static inline bool vp_bare_doubts(const struct vp_bare *bare, const _Atomic unsigned *left) {
-    return __builtin_expect(*left == atomic_load(&bare->promises) + 1, false);
+static inline bool vp_bare_doubts(const struct vp_bare *bare, const _Atomic unsigned *doubted_at) {
+    return __builtin_expect(*doubted_at == atomic_load(&bare->promises) + 1, false);
 }
 
 /* To be called before others take memory of the pool, or give it back: waits, without the lock, until the block has

@@ -75,7 +75,7 @@ size_t vp_bare_lacking(const struct vp_bare *bare, CUdeviceptr addr, size_t size
 bool vp_bare_may_go(const struct vp_pool *pool, size_t pages) {
     const struct vp_bare *bare = pool->bare;
     const size_t bounds = atomic_load(&bare->bounds), used = atomic_load_explicit(&bare->used, memory_order_relaxed);
-    if (bare->pins || bare->short_of > 1 || vp_bare_doubts(bare, &bare->left))
+    if (bare->pins || bare->short_of > 1 || vp_bare_doubts(bare, &bare->doubted_at))
         return true;
     /* What the block lacks counts as used, and as single pages, until it has it. */
     const size_t lacks = vp_bare_lacking(bare, bare->backs, bare->backs_size);

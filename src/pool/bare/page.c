@@ -40,7 +40,7 @@ void vp_bare_doubt_anew(struct vp_bare *bare) {
 
 void vp_bare_proceed(struct vp_bare *bare) {
     unsigned promises = atomic_load(&bare->promises);
-    if (vp_bare_doubts(bare, &bare->left) && !atomic_load(&bare->has_come) &&
+    if (vp_bare_doubts(bare, &bare->doubted_at) && !atomic_load(&bare->has_come) &&
         atomic_load(&bare->promised_to) == vp_thread_id())
         atomic_compare_exchange_strong(&bare->promises, &promises, promises + 2);
 }
@@ -394,7 +394,7 @@ bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
     if (!(flags & VP_PAGE_SHARED) || size < VP_BARE_LARGE)
         return false;
     vp_bare_let_go_all(pool, x.first, x.end);
-    return vp_bare_doubts(bare, &segment->left);
+    return vp_bare_doubts(bare, &segment->doubted_at);
 }
 
 /* ---- letting go ---- */
@@ -437,7 +437,7 @@ static void restore(struct vp_bare *bare, size_t first, size_t end, uint32_t fla
  * many events of the stream ago the last block left them. False: one is used or pinned. */
 static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, size_t first, size_t end, uint32_t next,
                   uint32_t *flags, uint32_t *ago) {
-    bool ours = !vp_bare_doubts(bare, &segment->left);
+    bool ours = !vp_bare_doubts(bare, &segment->doubted_at);
     size_t p = first;
     *flags = 0;
     *ago = UINT32_MAX;
@@ -456,7 +456,7 @@ static bool claim(struct vp_bare *bare, const struct vp_bare_segment *segment, s
         *ago = since < *ago ? since : *ago;
     }
     /* A block in doubt may have left one since. */
-    ours = ours && !vp_bare_doubts(bare, &segment->left);
+    ours = ours && !vp_bare_doubts(bare, &segment->doubted_at);
     if (!ours)
         restore(bare, first, p, *flags);
     return ours;

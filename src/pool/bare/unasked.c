@@ -41,12 +41,12 @@ static void let_go(struct vp_pool *pool, const struct vp_bare_unasked *block) {
     if (!segment || pool->mem.timelines->captures_begun != bare->unasked_captures)
         return;
     const bool pinned = segment->pinned;
-    const unsigned left = segment->left;
+    const unsigned doubted_at = segment->doubted_at;
     segment->pinned = false;
-    segment->left = 0;
+    segment->doubted_at = 0;
     vp_bare_let_go_all(pool, x.whole, x.stop);
     segment->pinned = pinned;
-    segment->left = left;
+    segment->doubted_at = doubted_at;
 }
 
 void vp_bare_unasked_left(struct vp_pool *pool, CUdeviceptr addr, size_t size) {
