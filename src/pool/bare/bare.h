@@ -82,11 +82,11 @@ enum { VP_RUN_LEAST = 2 };
  * too. */
 struct vp_bare_run {
     _Atomic uint32_t word; /* 0: no run begins there */
-    uint32_t left; /* pages of the last block that left here and was counted one by one; 0: none since a run broke */
-    uint32_t last; /* its last use, in the past; 0: none since it was made */
-    uint32_t rested, seq; /* as for a page */
-    uint32_t single;      /* those of its pages that are chunks of one page */
-    bool unnumbered;      /* its last block left without an event number */
+    uint32_t block_pages;  /* of the last block that left here and was counted one by one; 0: none since a run broke */
+    uint32_t last;         /* its last use, in the past; 0: none since it was made */
+    uint32_t rested, seq;  /* as for a page */
+    uint32_t single;       /* those of its pages that are chunks of one page */
+    bool unnumbered;       /* its last block left without an event number */
 };
 
 struct vp_bare_segment {

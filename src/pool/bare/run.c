@@ -43,8 +43,8 @@ static bool can_be_one(const struct vp_bare *bare, size_t first, size_t end) {
 void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t seq) {
     struct vp_bare_run *run = &bare->runs[first];
     const uint32_t pages = (uint32_t)(end - first);
-    if (run->left != pages) {
-        run->left = pages;
+    if (run->block_pages != pages) {
+        run->block_pages = pages;
         return;
     }
     if (end - first > VP_RUN_PAGES || !can_be_one(bare, first, end))
@@ -57,7 +57,7 @@ void vp_bare_run_left(struct vp_bare *bare, size_t first, size_t end, uint32_t s
             atomic_store_explicit(&bare->pages[p].run, (uint32_t)first + 1, memory_order_relaxed);
         }
         run->last = 0;
-        run->left = pages;
+        run->block_pages = pages;
     }
     run->single = 0;
     for (size_t p = first; p < end; p++)
@@ -75,7 +75,7 @@ bool vp_bare_run_break(struct vp_bare *bare, size_t page) {
     uint32_t word = atomic_load(&run->word);
     while (word & VP_RUN_WHOLE && !(word & VP_RUN_USED))
         if (atomic_compare_exchange_weak(&run->word, &word, word & ~VP_RUN_WHOLE)) {
-            run->left = 0;
+            run->block_pages = 0;
             return true;
         }
     return !(word & VP_RUN_USED);
@@ -102,7 +102,7 @@ void vp_bare_run_forget(struct vp_bare *bare, size_t first, size_t end) {
     for (size_t p = first; p < end; p++) {
         if (atomic_load_explicit(&bare->runs[p].word, memory_order_relaxed))
             dissolve(bare, p);
-        bare->runs[p].left = 0;
+        bare->runs[p].block_pages = 0;
     }
 }
 
