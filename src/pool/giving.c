@@ -73,8 +73,8 @@ size_t vp_giving_trim(struct vp_pool *pool, size_t keep) {
     size_t given = vp_pool_trim(pool, keep);
     const size_t held = pool->mem.stats.held_bytes, idle = vp_pool_idle(pool);
     pool->mem.stats.given_back += given;
-    g->left = held <= keep || !vp_pool_shrinkable(pool) ? 0 : held - keep < idle ? held - keep : idle;
-    g->loose = vp_lesser(g->loose, g->left);
+    g->deferred = held <= keep || !vp_pool_shrinkable(pool) ? 0 : held - keep < idle ? held - keep : idle;
+    g->loose = vp_lesser(g->loose, g->deferred);
     g->until = 0;
     return given;
 }
@@ -85,14 +85,14 @@ void vp_giving_settle(struct vp_pool *pool) {
         return;
     if (pool->bound.excess)
         vp_bound_settle(pool, true);
-    if (g->left) {
+    if (g->deferred) {
         const uint64_t until = g->until;
         const size_t held = pool->mem.stats.held_bytes;
-        vp_giving_trim(pool, held > g->left ? held - g->left : 0);
+        vp_giving_trim(pool, held > g->deferred ? held - g->deferred : 0);
         g->until = until ? until : pool->mem.timelines->recorded;
         /* What is idle from then on was freed later, and nobody has asked to give that back. */
         if (until && !vp_timelines_waiting(pool->mem.timelines, until))
-            g->left = g->loose = 0;
+            g->deferred = g->loose = 0;
     }
     if (!g->due || now_ns(pool) < g->not_before)
         return;

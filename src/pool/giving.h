@@ -34,7 +34,7 @@ static inline bool vp_giving_freed(struct vp_pool *pool, size_t bytes, bool empt
 size_t vp_giving_trim(struct vp_pool *pool, size_t keep);
 /* Is memory to go back at the next synchronise? */
 static inline bool vp_giving_is_due(const struct vp_pool *pool) {
-    return pool->giving.due || pool->giving.left || pool->bound.excess;
+    return pool->giving.due || pool->giving.deferred || pool->bound.excess;
 }
 /* The program has synchronised. */
 void vp_giving_settle(struct vp_pool *pool);

@@ -123,8 +123,8 @@ struct vp_giving {
     size_t tried;                /* no further try until `freed` is as much */
     bool emptied;                /* these frees emptied a cache */
     bool due;                    /* memory is to go back at the next synchronise */
-    size_t left;                 /* bytes that the last requested trim had to leave, as work still used them */
-    size_t loose;                /* of `left`: bytes that only a trial allocation created, and nobody may keep */
+    size_t deferred;             /* bytes that the last requested trim had to leave, as work still used them */
+    size_t loose;                /* of `deferred`: bytes that only a trial allocation created, and nobody may keep */
     uint64_t until;              /* number of the last event of that work; 0: not recorded yet */
     uint64_t top_live, top_held; /* the most bytes that were live, and those held then */
 };

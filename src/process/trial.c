@@ -52,7 +52,7 @@ void vp_trial_over(struct vp_pool *pool, struct vp_mempool *mp) {
     vp_parking_flush(pool, VP_FLUSH_ALL);
     /* What was made for nothing goes back at the next synchronise. */
     giving->loose = vp_greater(giving->loose, more);
-    giving->left = vp_greater(giving->left, more);
+    giving->deferred = vp_greater(giving->deferred, more);
     giving->until = more ? 0 : giving->until;
     pool->mem.stats.peak_live_bytes = vp_greater(trial->peak_live, pool->mem.stats.live_bytes);
     giving->top_live = trial->top_live;
