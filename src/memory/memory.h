@@ -67,13 +67,13 @@ struct vp_region {
     CUdeviceptr addr; /* first member: the key of vp_memory.live */
     size_t size;
     enum vp_region_state state;
-    bool sync;     /* live: from a synchronous call; ends with its context */
-    bool exported; /* live: another process may have it mapped */
-    bool spilled;  /* live: its end, or all of it, lies in host memory (spill.h) */
-    bool bare;     /* live: a bare segment, found by its address, and in no space's list */
-    bool synced;   /* live: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
-    bool blocks;   /* live: places were set aside because of it (pool/place_taken.c) */
-    bool planned;  /* building: for a plan (pool/learnt/ahead.h), and nothing is made there yet */
+    bool sync;         /* live: from a synchronous call; ends with its context */
+    bool exported;     /* live: another process may have it mapped */
+    bool spilled;      /* live: its end, or all of it, lies in host memory (spill.h) */
+    bool bare;         /* live: a bare segment, found by its address, and in no space's list */
+    bool synced;       /* live: CU_POINTER_ATTRIBUTE_SYNC_MEMOPS was set */
+    bool takes_places; /* live: places were set aside because of it (pool/place_taken.c) */
+    bool planned;      /* building: for a plan (pool/learnt/ahead.h), and nothing is made there yet */
     struct vp_space *space;
     struct vp_list va; /* in vp_space.regions, by address */
     union {

@@ -16,7 +16,7 @@ static bool check_places(const struct vp_pool *pool, FILE *out) {
     for (k = RB_MIN(vp_taken_places, (struct vp_taken_places *)&pool->taken_places); k;
          k = RB_NEXT(vp_taken_places, &pool->taken_places, k)) {
         const struct vp_region *block = vp_region_at(&pool->mem, k->taken_by);
-        sought += block && block->addr == k->taken_by && block->state == VP_LIVE && block->blocks;
+        sought += block && block->addr == k->taken_by && block->state == VP_LIVE && block->takes_places;
     }
     for (int z = 0; z < VP_ZONES; z++)
         for (k = RB_MIN(vp_place_tree, (struct vp_place_tree *)&pool->places[z]); k;

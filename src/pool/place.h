@@ -42,7 +42,7 @@ void vp_place_take(struct vp_pool *pool, struct vp_place *k, struct vp_region *b
 /* To be called when a live block is about to become free memory: its places are open again. */
 void vp_place_wake(struct vp_pool *pool, struct vp_region *block);
 static inline void vp_place_freed(struct vp_pool *pool, struct vp_region *block) {
-    if (block->blocks)
+    if (block->takes_places)
         vp_place_wake(pool, block);
 }
 

@@ -37,13 +37,13 @@ void vp_place_take(struct vp_pool *pool, struct vp_place *k, struct vp_region *b
     assert(block->state == VP_LIVE && !k->taken_by);
     RB_REMOVE(vp_open_places, &pool->open_places[k->space->zone], k);
     k->taken_by = block->addr;
-    block->blocks = true;
+    block->takes_places = true;
     RB_INSERT(vp_taken_places, &pool->taken_places, k);
 }
 
 void vp_place_wake(struct vp_pool *pool, struct vp_region *block) {
     struct vp_place key = {.taken_by = block->addr}, *k;
-    block->blocks = false;
+    block->takes_places = false;
     while ((k = RB_NFIND(vp_taken_places, &pool->taken_places, &key)) && k->taken_by == block->addr) {
         vp_place_close(pool, k);
         vp_place_open(pool, k);
