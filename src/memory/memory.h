@@ -80,7 +80,7 @@ struct vp_region {
         struct { /* free, zombie, retired, building; and hole, which has no pieces */
             union {
                 struct vp_piece *pieces;
-                uint64_t filed; /* hole: its number in the order of filing */
+                uint64_t hole_serial; /* hole: its number in the order of filing */
             };
             struct vp_index *index; /* free and hole: the index it is filed in; else NULL */
             union {
@@ -263,11 +263,11 @@ struct vp_memory {
     size_t spilled_live, rounded;  /* of live blocks: host memory in them; and bytes beyond what was asked for */
     CUmemAllocationProp host_prop; /* of chunks of host memory; type 0: not looked for yet, or not available */
     bool exports_changed; /* something was freed in an exported chunk or one of host memory, which may now go back */
-    uint64_t age, serial, filed; /* numbers of the last free, allocation, and filed hole */
-    uint64_t synchronized;       /* the program has waited for all frees up to this one */
-    uint64_t marks;              /* the last mark given to chunks */
-    uint64_t switches;           /* times that a chunk got another current mapping */
-    uint64_t moves;              /* timelines->moves when the free regions were last refiled */
+    uint64_t age, serial, hole_serial; /* numbers of the last free, allocation, and filed hole */
+    uint64_t synchronized;             /* the program has waited for all frees up to this one */
+    uint64_t marks;                    /* the last mark given to chunks */
+    uint64_t switches;                 /* times that a chunk got another current mapping */
+    uint64_t moves;                    /* timelines->moves when the free regions were last refiled */
     struct vp_slab region_slab, piece_slab, chunk_slab, mapping_slab, store_slab, bins_slab;
     struct vp_memory_stats stats;
     /* With a limited address space (ulimit -v): bytes to reserve at a time; 0: not limited. */

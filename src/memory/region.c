@@ -331,7 +331,7 @@ static void region_file(struct vp_memory *mem, struct vp_region *r) {
     if (r->state == VP_FREE) {
         vp_index_add(mem, classify(mem, r), r);
     } else if (r->state == VP_HOLE) {
-        r->filed = mem->filed++;
+        r->hole_serial = mem->hole_serial++;
         vp_index_add(mem, &mem->holes[r->space->zone], r);
     }
 }

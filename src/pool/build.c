@@ -33,7 +33,7 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
     const struct vp_index *holes = &pool->mem.holes[req->zone];
     const size_t room = vp_pool_room(pool);
     const struct vp_region *hole = vp_index_first(holes, (vp_slack_roams(pool) ? 0 : req->size) + room);
-    uint64_t filed = 0;
+    uint64_t hole_serial = 0;
     size_t longest = 0;
     for (unsigned left = HOLES; hole && left--; hole = vp_index_next(holes, hole)) {
         const struct vp_region *before_hole = vp_region_prev(hole);
@@ -44,10 +44,11 @@ static bool find_end(struct vp_pool *pool, const struct vp_request *req, enum vp
             run = !vp_piece_usable(p, req, use) ? 0 : run ? run : begin;
         run = run ? vp_round_up(run, req->align) : 0;
         const size_t length = run && run < hole->addr ? hole->addr - run : 0;
-        if (length && length < req->size && (length > longest || (length == longest && hole->filed < filed)) &&
+        if (length && length < req->size &&
+            (length > longest || (length == longest && hole->hole_serial < hole_serial)) &&
             hole->size - room >= req->size - length) {
             longest = length;
-            filed = hole->filed;
+            hole_serial = hole->hole_serial;
             *site = (struct vp_site){run, hole->addr};
         }
     }
