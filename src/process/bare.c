@@ -45,7 +45,7 @@ struct vp_bare *vp_bare_promised_to_caller(void) {
 void vp_bare_lapsed(void) {
     struct vp_bare *bare = vp_bare_promised_to_caller();
     if (bare)
-        vp_bare_promise_kept(bare);
+        vp_bare_promise_end(bare);
 }
 
 static void publish(struct vp_pool *pool) {
@@ -264,7 +264,7 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
         vp_bare_promise(bare);
         if (vp_bare_roomy(bare, size))
             return CUDA_SUCCESS;
-        vp_bare_promise_kept(bare);
+        vp_bare_promise_end(bare);
         if (atomic_load_explicit(&vp_bare_beside, memory_order_relaxed) && !vp_bare_may_place(dev, bare->asked))
             return VP_NOT_OURS;
     }
@@ -363,7 +363,7 @@ static __attribute__((noinline)) bool use_locked(struct use *u, struct vp_bare_s
         done = count_use(u, stream);
     if (!done && !err)
         err = settle_use(u, stream);
-    vp_bare_promise_kept(bare);
+    vp_bare_promise_end(bare);
     atomic_store(&bare->has_come, false);
     if (!done && !err)
         vp_pool_verify(bare->pool);
@@ -385,7 +385,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
         vp_bare_proceed(bare);
     if (__builtin_expect(later || !count_use(&u, stream), false))
         return use_locked(&u, stream, later);
-    vp_bare_promise_kept(bare);
+    vp_bare_promise_end(bare);
     return true;
 }
 

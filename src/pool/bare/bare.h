@@ -241,7 +241,7 @@ static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
  * room. Other threads first make the room unsure (vp_bare_unsure) and then check for a promise. So one of the two
  * sees the other. */
 void vp_bare_promise(struct vp_bare *bare);
-void vp_bare_promise_kept(struct vp_bare *bare);
+void vp_bare_promise_end(struct vp_bare *bare);
 /* Was the open promise made to this thread? */
 bool vp_bare_promised_here(const struct vp_bare *bare);
 

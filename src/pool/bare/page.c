@@ -26,7 +26,7 @@ void vp_bare_promise(struct vp_bare *bare) {
     atomic_store(&bare->promises, promises + (promises & 1 ? 2 : 1));
 }
 
-void vp_bare_promise_kept(struct vp_bare *bare) {
+void vp_bare_promise_end(struct vp_bare *bare) {
     const unsigned promises = atomic_load_explicit(&bare->promises, memory_order_relaxed);
     if (promises & 1)
         atomic_store_explicit(&bare->promises, promises + 1, memory_order_release);
