@@ -284,7 +284,7 @@ void vp_pool_note_peak(uint64_t now, uint64_t *peak, struct vp_pool *pool, const
 /* The counts, including the fast path's; flushes the caches for that. */
 struct vp_memory_stats vp_pool_stats(struct vp_pool *pool);
 /* A number, never 0, that changes with each allocation and free. To be asked while nothing is parked. */
-static inline uint64_t vp_pool_turn(const struct vp_pool *pool) {
+static inline uint64_t vp_pool_generation(const struct vp_pool *pool) {
     return pool->mem.stats.allocs + pool->mem.stats.frees + 1;
 }
 /* Bytes held of the device that are not live. What PyTorch's cache has freed counts as not live. */

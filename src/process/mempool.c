@@ -87,7 +87,8 @@ uint64_t vp_mempool_reserved(const struct vp_mempool *mp) {
 
 /* Has no block come or gone since the program was told that what is idle on the device is free? */
 static VP_LOCKED bool told_as_free(const struct vp_mempool *mp) {
-    return vp_state.told[mp->device].idle && vp_state.told[mp->device].turn == vp_pool_turn(vp_state.pools[mp->device]);
+    return vp_state.told[mp->device].idle &&
+           vp_state.told[mp->device].generation == vp_pool_generation(vp_state.pools[mp->device]);
 }
 
 static VP_LOCKED void note_peaks(struct vp_mempool *mp) {

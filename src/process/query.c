@@ -38,7 +38,8 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
                            idle = held > live ? held - live : 0, told = vp_mempools_idle(dev, NULL),
                            taken = live + (told < idle ? told : idle);
             unused += idle + live - taken;
-            vp_state.told[dev] = (struct vp_told){.turn = vp_pool_turn(pool), .idle = idle > told ? idle - told : 0};
+            vp_state.told[dev] = (struct vp_told){.generation = vp_pool_generation(pool),
+                                                  .idle = idle > told ? idle - told : 0};
             /* Under a limit the device is as small as that: programs that take a part of it stay within. */
             if (pool->mem.limit && all > pool->mem.limit)
                 all = pool->mem.limit;

@@ -43,9 +43,9 @@ struct vp_mempool {
     struct vp_list link; /* vp_state.mempools */
 };
 
-/* What a program was last told is free on a device, how much of that was idle memory, and vp_pool_turn() then. */
+/* What a program was last told is free on a device, how much of that was idle memory, and vp_pool_generation() then. */
 struct vp_told {
-    uint64_t turn;
+    uint64_t generation;
     size_t bytes, idle;
 };
 

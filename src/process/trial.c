@@ -13,7 +13,7 @@ enum { TRIAL_NS = 10000000 };
 
 bool vp_trial_is(const struct vp_pool *pool, size_t size) {
     const struct vp_told *told = &vp_state.told[pool->mem.device];
-    return pool->traits.gives && told->turn == vp_pool_turn(pool) && size == told->bytes;
+    return pool->traits.gives && told->generation == vp_pool_generation(pool) && size == told->bytes;
 }
 
 void vp_trial_failed(const struct vp_pool *pool) {
