@@ -151,7 +151,7 @@ static VP_LOCKED int carry(struct vp_pool *pool, struct paused *p, bool out) {
 
 static VP_LOCKED int go_to_sleep(struct vp_pool *pool, struct paused *p, const struct vpool_pause *how) {
     const char *file = how->contents == VPOOL_FILE ? how->file : NULL;
-    vp_bare_unsure(pool);
+    vp_bare_forget_bounds(pool);
     int err = list_spans(pool, p);
     p->kept = how->contents != VPOOL_DROP;
     if (!err && p->kept)

@@ -75,7 +75,7 @@ Test(bare, what_was_lost_is_not_lost_again) {
             cr_assert_eq(lost, 4 * BLOCKS, "%zu", lost);
         else
             cr_assert_leq(lost, LET_BE + 4, "%zu", lost);
-        vp_bare_unsure(pool_of(0)); /* it looks again at what is idle */
+        vp_bare_forget_bounds(pool_of(0)); /* it looks again at what is idle */
         cu_ok(vp_bare_room(0, MiB, on(s)));
         for (size_t i = 0; i < BLOCKS; i++)
             unuse(seg + 8 * i * slot + 2 * PAGE, block);

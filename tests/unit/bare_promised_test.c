@@ -338,7 +338,7 @@ static CUresult come_between(size_t size, bool others_wait, bool *has_memory) {
     use(large, 90 * MiB, s);
     unuse(large, 90 * MiB);
     vp_chunk_release_spares(&pool_of(0)->mem, SIZE_MAX);
-    vp_bare_unsure(pool_of(0));
+    vp_bare_forget_bounds(pool_of(0));
     vp_sim_others(0, 96 * MiB - held());
     release = vp_state.drv.cuMemRelease;
     if (others_wait)
@@ -388,7 +388,7 @@ Test(bare, what_makes_way_for_single_pages_serves_the_block_elsewhere) {
     for (size_t i = 0; i < SINGLE; i++)
         unuse(pages + i * PAGE, PAGE);
     vp_chunk_release_spares(&pool_of(0)->mem, SIZE_MAX);
-    vp_bare_unsure(pool_of(0));
+    vp_bare_forget_bounds(pool_of(0));
     cr_assert_eq(held(), (2 * VP_SLOT_PAGES + SINGLE) * PAGE);
     vp_sim_others(0, 96 * MiB - held());
     release = vp_state.drv.cuMemRelease;

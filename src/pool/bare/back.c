@@ -299,7 +299,7 @@ void vp_bare_give_up(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
             atomic_fetch_or(&bare->pages[p].word, VP_PAGE_GIVEN_UP);
             bare->gave_up = true;
         }
-    vp_bare_unsure(bare->pool);
+    vp_bare_forget_bounds(bare->pool);
 }
 
 /* First waits for what is being made ahead in the block's pages. False: the segment has ended meanwhile. */
@@ -330,7 +330,7 @@ static int back(struct vp_pool *pool, const struct backing *what, bool patient) 
     bare->pins = bare->counts_anew = true;
     int err = back_gaps(pool, what->addr, what->size, patient);
     bare->pins = bare->idle_listed = false; /* in no order */
-    vp_bare_unsure(pool);
+    vp_bare_forget_bounds(pool);
     return err;
 }
 
@@ -403,7 +403,7 @@ static bool may_come(struct patience *patience, uint64_t now) {
 
 bool vp_bare_is_owed(struct vp_pool *pool) {
     const struct vp_bare *bare = pool->bare;
-    vp_bare_unsure(pool);
+    vp_bare_forget_bounds(pool);
     return bare && (bare->owed || (vp_bare_promised(bare) && !vp_bare_promised_here(bare)));
 }
 
@@ -415,7 +415,7 @@ bool vp_bare_await_block(struct vp_pool *pool) {
     if (bare)
         vp_bare_proceed(bare);
     while (bare) {
-        vp_bare_unsure(pool);
+        vp_bare_forget_bounds(pool);
         unsigned promises = atomic_load(&bare->promises);
         if (!(promises & 1) || vp_bare_promised_here(bare) || !pool->config.pause || !pool->config.now)
             break;

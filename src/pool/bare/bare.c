@@ -223,10 +223,10 @@ void vp_bare_remove(struct vp_pool *pool, struct vp_bare_segment *segment, struc
     vp_bare_proceed(bare);
     if (atomic_load(&segment->live)) { /* its blocks end with it, perhaps one that has yet to get its memory */
         bare->counts_anew = true;
-        vp_bare_unsure(pool);
+        vp_bare_forget_bounds(pool);
     }
     if (atomic_load(&pool->mem.timelines->captures)) /* its memory is nobody's until the capture is seen over */
-        vp_bare_unsure(pool);
+        vp_bare_forget_bounds(pool);
     vp_bare_mappings_each(m, bare, first, end) leave(pool, segment, m, fence);
     for (size_t p = first; p < end; p++)
         if (!vp_mapping_at(&pool->mem, vp_bare_addr(bare, p)))
@@ -260,7 +260,7 @@ void vp_bare_pin_segment(struct vp_pool *pool, struct vp_bare_segment *segment) 
     struct vp_mapping *m;
     if (segment->pinned)
         return;
-    vp_bare_unsure(pool);
+    vp_bare_forget_bounds(pool);
     /* What is free memory by now but still mapped here is kept, too. */
     vp_bare_mappings_each(m, bare, vp_bare_page(bare, segment->whole.addr), slots_end(bare, segment)) {
         if (m == m->chunk->current && !vp_bare_stale(bare, m) && vp_region_at(&pool->mem, m->addr)->state == VP_FREE)

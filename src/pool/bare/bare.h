@@ -238,8 +238,8 @@ static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
     return !lacks || (all <= most && vp_bare_counts_on(bare, lacks));
 }
 /* Makes and ends a promise of room for a block. Under the cache's lock: promise first, and then check whether there is
- * room. Other threads first make the room unsure (vp_bare_unsure) and then check for a promise. So one of the two
- * sees the other. */
+ * room. Other threads first make the room unsure (vp_bare_forget_bounds) and then check for a promise. So one of the
+ * two sees the other. */
 void vp_bare_promise(struct vp_bare *bare);
 void vp_bare_promise_end(struct vp_bare *bare);
 /* Was the open promise made to this thread? */
@@ -285,7 +285,7 @@ static inline bool vp_bare_await_all(struct vp_pool *pool) {
 }
 
 /* To be called when others have taken memory or given it back: what room there is must be found out anew. */
-static inline void vp_bare_unsure(struct vp_pool *pool) {
+static inline void vp_bare_forget_bounds(struct vp_pool *pool) {
     if (pool->bare)
         atomic_store(&pool->bare->bounds, 0);
 }
