@@ -42,7 +42,7 @@ int vp_backing_retire(struct vp_memory *mem, const struct vp_mapping *m, struct 
     return 0;
 }
 
-int vp_backing_clear(struct vp_memory *mem, struct vp_mapping *m) {
+int vp_backing_unmap(struct vp_memory *mem, struct vp_mapping *m) {
     struct vp_chunk *chunk = m->chunk;
     const CUdeviceptr addr = m->addr, end = addr + chunk->size;
     if (!vp_mapping_over(mem, m))

@@ -116,4 +116,4 @@ int vp_backing_retire(struct vp_memory *mem, const struct vp_mapping *m, struct 
 /* Takes away an old mapping, or the current one of a wholly free chunk, so that another chunk can be mapped there. The
  * chunk is then current elsewhere, or given back. 0; -EAGAIN: work on it is not over, or the driver refuses;
  * -ENOMEM. */
-int vp_backing_clear(struct vp_memory *mem, struct vp_mapping *m);
+int vp_backing_unmap(struct vp_memory *mem, struct vp_mapping *m);

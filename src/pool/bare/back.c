@@ -26,7 +26,7 @@ static bool in_vain(const struct vp_bare_segment *segment, const struct vp_mappi
     return m->addr + m->chunk->size > vp_region_end(&segment->whole);
 }
 
-/* As vp_backing_clear(), but a chunk that may not go back to the device becomes a spare. Sleeping and exported chunks
+/* As vp_backing_unmap(), but a chunk that may not go back to the device becomes a spare. Sleeping and exported chunks
  * are excepted: a sleeping one has no memory to keep, an exported one must not be kept. */
 static int clear(struct vp_pool *pool, struct vp_mapping *m) {
     struct vp_chunk *chunk = m->chunk;
@@ -39,7 +39,7 @@ static int clear(struct vp_pool *pool, struct vp_mapping *m) {
         pool->bare->idle_listed = false; /* with that chunk among them */
         return 0;
     }
-    int err = vp_backing_clear(&pool->mem, m);
+    int err = vp_backing_unmap(&pool->mem, m);
     if (goes && !err)
         vp_bare_count_held(pool->bare, -vp_bare_count_of(pages));
     return err;
