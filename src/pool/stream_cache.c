@@ -529,7 +529,7 @@ uint64_t vp_stream_caches_count(struct vp_stream_caches *all) {
     return vp_stream_caches_parked(all, NULL);
 }
 
-void vp_stream_caches_pass(struct vp_stream_caches *all) {
+void vp_stream_caches_await_calls(struct vp_stream_caches *all) {
     struct vp_stream_cache *cache;
     vp_list_each(cache, &all->used, link) {
         cache_lock(cache);

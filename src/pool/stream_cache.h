@@ -157,4 +157,4 @@ uint64_t vp_stream_caches_count(struct vp_stream_caches *all);
 /* Parked bytes of an owner (NULL: of all), as asked for. */
 uint64_t vp_stream_caches_parked(struct vp_stream_caches *all, const void *owner);
 /* Returns once every fast-path call under way has seen all stores made before this call. */
-void vp_stream_caches_pass(struct vp_stream_caches *all);
+void vp_stream_caches_await_calls(struct vp_stream_caches *all);

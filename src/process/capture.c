@@ -29,7 +29,7 @@ VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
         vp_pools_each(pool) vp_bare_flush(pool);
         vp_timelines_poll(&vp_state.timelines, true);
         vp_timeline_capture(&vp_state.timelines, timeline);
-        vp_pools_each(pool) vp_stream_caches_pass(&pool->caches);
+        vp_pools_each(pool) vp_stream_caches_await_calls(&pool->caches);
     }
 }
 
