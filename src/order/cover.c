@@ -73,7 +73,7 @@ bool vp_context_cover(struct vp_timelines *ls, struct vp_context *ctx) {
     if (!over(ls, ctx))
         return false;
     vp_timeline_met(barrier, ctx->cover);
-    vp_timeline_quiet(ls, barrier);
+    vp_timeline_unpend(ls, barrier);
     ls->moves++;
     return true;
 }

@@ -35,7 +35,7 @@ void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timelin
     vp_timelines_restore(ls, mode);
     timeline_gone(ls, timeline);
     vp_timelines_sweep(ls, VP_SWEPT);
-    vp_timeline_quiet(ls, timeline);
+    vp_timeline_unpend(ls, timeline);
 }
 
 void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own) {
@@ -44,7 +44,7 @@ void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own) {
         if (ls->closing)
             ls->closing(ls->user, timeline);
         timeline_gone(ls, timeline);
-        vp_timeline_quiet(ls, timeline);
+        vp_timeline_unpend(ls, timeline);
     }
     vp_timelines_sweep(ls, VP_SWEPT);
 }
@@ -85,7 +85,7 @@ void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
             timeline_gone(ls, timeline);
         vp_timeline_over(timeline);
         ls->moves++;
-        vp_timeline_quiet(ls, timeline);
+        vp_timeline_unpend(ls, timeline);
     }
     vp_list_each_safe(ev, next_event, &ctx->spare, link) {
         vp_list_remove(&ev->link);

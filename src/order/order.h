@@ -73,7 +73,7 @@ static inline void vp_timeline_met(struct vp_timeline *timeline, uint64_t seq) {
         timeline->context->cover = 0;
 }
 /* Takes a timeline off the pending list if there is nothing left to ask or record. */
-static inline void vp_timeline_quiet(struct vp_timelines *ls, struct vp_timeline *timeline) {
+static inline void vp_timeline_unpend(struct vp_timelines *ls, struct vp_timeline *timeline) {
     if (!vp_list_empty(&timeline->events) || timeline->open || vp_timeline_covered(timeline))
         return;
     vp_list_remove(&timeline->pending);

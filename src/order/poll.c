@@ -21,7 +21,7 @@ bool vp_timelines_poll(struct vp_timelines *ls, bool flush) {
             vp_timeline_record(ls, timeline, timeline->kind == VP_TIMELINE_STREAM);
         }
         moved |= vp_timeline_poll(ls, timeline);
-        vp_timeline_quiet(ls, timeline);
+        vp_timeline_unpend(ls, timeline);
     }
     vp_timelines_restore(ls, mode);
     return moved;
