@@ -83,7 +83,7 @@ static struct vp_region *usable_at(const struct vp_pool *pool, CUdeviceptr addr,
         return NULL;
     if (vp_range_usable(r, addr, addr + size, req, VP_USE_READY) ||
         (req->timeline && req->waits == VP_WAITS_EARLY && vp_range_usable(r, addr, addr + size, req, VP_USE_WAIT)) ||
-        (req->timeline && late && vp_range_usable(r, addr, addr + size, req, VP_USE_WAIT_LATE)))
+        (req->timeline && late && vp_range_usable(r, addr, addr + size, req, VP_USE_WAIT_ANY)))
         return r;
     return NULL;
 }

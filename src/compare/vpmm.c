@@ -161,7 +161,7 @@ static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usa
 }
 
 static int alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
-    enum vp_usable waits = req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
+    enum vp_usable waits = req->pressed ? VP_USE_WAIT_ANY : VP_USE_WAIT;
     bool may_wait = req->timeline && (req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed));
     enum vp_usable use = may_wait ? waits : VP_USE_READY;
     struct vp_fit fit = find(pool, req, true, VP_USE_READY, BY_SIZE);

@@ -30,10 +30,10 @@ struct vp_request {
 };
 
 enum vp_usable {
-    VP_USE_READY,     /* without a wait */
-    VP_USE_WAIT,      /* also by a wait of the stream on the GPU, if nothing outside the GPU can hold that up */
-    VP_USE_WAIT_LATE, /* by any wait for the event of a free itself */
-    VP_USE_PENDING,   /* whatever it waits for, as the host might wait for it. Only for questions, not to take bytes */
+    VP_USE_READY,    /* without a wait */
+    VP_USE_WAIT,     /* also by a wait of the stream on the GPU, if nothing outside the GPU can hold that up */
+    VP_USE_WAIT_ANY, /* by any wait for the event of a free itself */
+    VP_USE_PENDING,  /* whatever it waits for, as the host might wait for it. Only for questions, not to take bytes */
 };
 
 struct vp_fit {

@@ -67,7 +67,7 @@ static bool flush_caches(struct vp_pool *pool, const struct vp_request *req, enu
 static enum vp_usable waits_of(const struct vp_request *req) {
     if (!req->timeline || !(req->waits == VP_WAITS_EARLY || (req->waits == VP_WAITS_LATE && req->pressed)))
         return VP_USE_READY;
-    return req->pressed ? VP_USE_WAIT_LATE : VP_USE_WAIT;
+    return req->pressed ? VP_USE_WAIT_ANY : VP_USE_WAIT;
 }
 
 /* The size's old place comes before other free memory, except in programs that roam: there it would split that. */
