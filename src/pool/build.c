@@ -170,7 +170,7 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
     if (want && !created) {
         vp_harvest(pool, &h, want);
         if (h.chosen >= DOUBLES_FROM && doubles(pool, req)) {
-            h.spared = vp_place_spare(pool, req, use);
+            h.avoided = vp_place_mark_extendable(pool, req, use);
             vp_harvest(pool, &h, want);
         }
         if (vp_throttle_due(pool, req, want - h.bytes, VP_THROTTLED))

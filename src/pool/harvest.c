@@ -15,7 +15,7 @@ static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const str
             vp_range_usable(r, at, end, h->req, h->use))
             h->list[h->count++] = (struct vp_candidate){chunk, r->size,
                                                         vp_range_usable(r, at, end, h->req, VP_USE_READY),
-                                                        .spared = h->spared && chunk->mark == h->spared};
+                                                        .avoided = h->avoided && chunk->mark == h->avoided};
         at = end;
     }
 }
@@ -26,8 +26,8 @@ static void harvest_region(struct vp_pool *pool, struct vp_harvest *h, const str
 static bool before(const struct vp_candidate *a, const struct vp_candidate *b) {
     if (a->ready != b->ready)
         return a->ready;
-    if (a->spared != b->spared)
-        return b->spared;
+    if (a->avoided != b->avoided)
+        return b->avoided;
     if (a->chunk->size != b->chunk->size)
         return a->chunk->size > b->chunk->size;
     if (a->region != b->region)

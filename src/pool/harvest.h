@@ -8,7 +8,7 @@ struct vp_candidate {
     struct vp_chunk *chunk;
     size_t region : 62; /* bytes of the free region around it */
     size_t ready : 1;   /* usable without a wait */
-    size_t spared : 1;  /* it lies in a place that can be made longer */
+    size_t avoided : 1; /* it lies in a place that can be made longer */
 };
 
 struct vp_harvest {
@@ -19,7 +19,7 @@ struct vp_harvest {
     const struct vp_request *req;
     enum vp_usable use;
     CUdeviceptr skip, skip_end; /* these addresses of the new range exist already and stay */
-    uint64_t spared;            /* chunks with this mark are chosen last; 0: no mark */
+    uint64_t avoided;           /* chunks with this mark are chosen last; 0: no mark */
     bool exact;                 /* choose no more than `want` bytes */
 };
 

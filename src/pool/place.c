@@ -28,9 +28,9 @@ enum { TRIES_LARGER = 64, OVER = 2 };
  * takes two thirds of the time so. Smaller requests would waste more with places of any size. */
 enum { TRIES_SMALLER = 64, UNDER = 16, ANY_FROM = 256 << 20 };
 
-/* Smaller places that are spared. A size has doubled if DOUBLED halvings of it, within 1/ABOUT, have places: with four
- * a recorded program has sizes that do not double again. */
-enum { SPARED_MOST = 16, DOUBLED = 5, ABOUT = 128 };
+/* Smaller places that are marked extendable. A size has doubled if DOUBLED halvings of it, within 1/ABOUT, have places:
+ * with four a recorded program has sizes that do not double again. */
+enum { EXTENDABLE_MOST = 16, DOUBLED = 5, ABOUT = 128 };
 
 /* Old mappings kept for each chunk, on average, and at least. More let programs with long periods come to rest, and
  * cost the driver some hundred bytes each. Decoding with a growing cache needs some ten a chunk: with 8, half of its
@@ -316,21 +316,21 @@ bool vp_place_doubles(struct vp_pool *pool, const struct vp_request *req) {
     return true;
 }
 
-uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
-    struct vp_place *k = first_from(pool, req, req->size), *spared[SPARED_MOST];
+uint64_t vp_place_mark_extendable(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use) {
+    struct vp_place *k = first_from(pool, req, req->size), *extendable[EXTENDABLE_MOST];
     struct vp_region *block;
     size_t n = 0;
-    for (int tries = TRIES_SMALLER; tries-- > 0 && n < SPARED_MOST && (k = smaller(pool, k, req));) {
+    for (int tries = TRIES_SMALLER; tries-- > 0 && n < EXTENDABLE_MOST && (k = smaller(pool, k, req));) {
         const CUdeviceptr stop = mapped_end(pool, k, req->size);
         if (k->size < req->size / 2)
             break;
         if (stop && room_at(pool, stop) + (stop - k->addr) >= req->size + vp_pool_room(pool) &&
             place_find(pool, k, k->size, req, use, &block) >= PLACE_FREE)
-            spared[n++] = k;
+            extendable[n++] = k;
     }
     const uint64_t mark = ++pool->mem.marks;
     while (n--)
-        vp_mappings_each(m, &pool->mem, spared[n]->addr, spared[n]->addr + spared[n]->size)
+        vp_mappings_each(m, &pool->mem, extendable[n]->addr, extendable[n]->addr + extendable[n]->size)
             m->chunk->mark = mark;
     return mark;
 }

@@ -68,7 +68,7 @@ struct vp_fit vp_place_find_smaller(struct vp_pool *pool, const struct vp_reques
 /* Are there places of a half of the request's size, of a quarter, and so on? */
 bool vp_place_doubles(struct vp_pool *pool, const struct vp_request *req);
 /* Marks the chunks of smaller places that are free and could be made as long as the request; returns the mark. */
-uint64_t vp_place_spare(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
+uint64_t vp_place_mark_extendable(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use);
 /* Is there a smaller place that could be extended, free or not? Then the request is a step of what grows or varies. */
 bool vp_place_grows(struct vp_pool *pool, const struct vp_request *req);
 /* After a range of `built` chunks was mapped: reaps some old mappings, the longest unused first, if there are too
