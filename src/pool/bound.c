@@ -46,7 +46,7 @@ static uint64_t whole_ns(const struct vp_pool *pool, const struct vp_harvest *h,
     return h->chosen * MAP_NS + fresh * CREATE_NS + (uint64_t)(lacking >> 20) * CREATE_MIB_NS;
 }
 
-size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
+size_t vp_bound_spare_moves(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
     const size_t most = pool->ahead && pool->ahead->kin ? MOVED_BY_PLAN : MOVED_MOST;
     if (h->req->pressed || (vp_slack_roams(pool) ? whole_ns(pool, h, want) <= BOUND_NS : h->chosen <= most))
         return 0;
@@ -71,7 +71,7 @@ size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
     return fresh - lacking;
 }
 
-void vp_bound_spared(struct vp_pool *pool, size_t bytes, int err) {
+void vp_bound_moves_spared(struct vp_pool *pool, size_t bytes, int err) {
     if (err) {
         pool->bound.rest = REST;
         return;
@@ -118,9 +118,9 @@ bool vp_bound_parts(struct vp_pool *pool, struct vp_harvest *h, size_t want) {
         return false;
     struct vp_harvest less = *h;
     const unsigned rest = pool->bound.rest;
-    const bool spared = vp_bound_spare(pool, &less, want);
+    const bool anew = vp_bound_spare_moves(pool, &less, want);
     pool->bound.rest = rest;
-    return !spared;
+    return !anew;
 }
 
 /* A range that is being built. */

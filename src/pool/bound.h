@@ -17,10 +17,10 @@
 #include "pool/harvest.h"
 
 /* Removes from the harvest the chunks that are better created anew than moved. Returns how many bytes more are then
- * created than were missing anyway (0: nothing changed). vp_bound_spared() must be told how the build ended: 0 or an
- * error. */
-size_t vp_bound_spare(struct vp_pool *pool, struct vp_harvest *h, size_t want);
-void vp_bound_spared(struct vp_pool *pool, size_t bytes, int err);
+ * created than were missing anyway (0: nothing changed). vp_bound_moves_spared() must be told how the build ended: 0 or
+ * an error. */
+size_t vp_bound_spare_moves(struct vp_pool *pool, struct vp_harvest *h, size_t want);
+void vp_bound_moves_spared(struct vp_pool *pool, size_t bytes, int err);
 /* Gives some of the excess back: after a call that built nothing, or after the program `waited` for the device. Work
  * may use free memory until it has passed the last of the frees that left it, and mostly some has not yet: once all
  * chunks were looked at in vain, only a wait makes another look worthwhile. */

@@ -182,14 +182,14 @@ int vp_build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable 
             vp_harvest_break_one(pool, &h);
         vp_tight_note(pool, req, h.bytes < want ? want - h.bytes : 0);
     }
-    const size_t spared = want && !created ? vp_bound_spare(pool, &h, want) : 0;
+    const size_t anew = want && !created ? vp_bound_spare_moves(pool, &h, want) : 0;
     if (want)
         err = vp_fresh_assemble(pool, &h, want, site.map, &built);
     if (!err && pool->ahead && req->zone == VP_ZONE_SMALL)
         pool->ahead->small += want;
-    if (spared)
-        vp_bound_spared(pool, spared, err);
-    if (spared && err == -ENOMEM) /* not tried again so soon */
+    if (anew)
+        vp_bound_moves_spared(pool, anew, err);
+    if (anew && err == -ENOMEM) /* not tried again so soon */
         return vp_build(pool, req, use, out);
     if (err)
         return err;
