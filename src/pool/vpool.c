@@ -1,18 +1,21 @@
 /* vpool's own policy.
  *
  * A large request gets the first of these that is to be had:
- *   1. the place that served its size before (place.c). For that its stream may wait on the GPU, or the host: a program
+ *   1. the oldest place of its size, if it is all that the other streams' caches have to give up. Otherwise what they
+ *      give up becomes free memory for the next steps (parking.h);
+ *   2. the place that an earlier run of the program found for it (learnt/ahead.h);
+ *   3. the place that served its size before (place.c). For that its stream may wait on the GPU, or the host: a program
  *      that repeats itself must not get another place, and then others after it, because the GPU was slower this time;
- *   2. the best fit among free bytes that it may use at once, or the beginning of a somewhat larger place that can be
+ *   4. the best fit among free bytes that it may use at once, or the beginning of a somewhat larger place that can be
  *      switched back;
- *   3. the same after asking the driver what has completed;
- *   4. the same behind a wait of its stream on the GPU (unless memory is to be created before that);
- *   5. for cudaMalloc: a host wait for the barrier of an earlier cudaFree, once not waiting costs too much memory;
- *   6. a new range (build.c): it extends a smaller place or the usable end of a free region before a hole, by wholly
+ *   5. the same after asking the driver what has completed;
+ *   6. the same behind a wait of its stream on the GPU (unless memory is to be created before that);
+ *   7. for cudaMalloc: a host wait for the barrier of an earlier cudaFree, once not waiting costs too much memory;
+ *   8. a new range (build.c): it extends a smaller place or the usable end of a free region before a hole, by wholly
  *      free chunks that are remapped behind that, and by fresh chunks for the rest. Nothing is created while enough
  *      wholly free, usable chunks exist; nor before the host has waited for other streams' frees, if due (throttle.h).
  *
- * If the device has no more memory, 4 and 6 are tried again with the waits that were to come after growing. Last comes
+ * If the device has no more memory, 6 and 8 are tried again with the waits that were to come after growing. Last comes
  * what other blocks have left of a chunk, for small requests and those that were to be alone in theirs. A small request
  * takes its best fit first: all chunks of the small zone are alike. Where several streams roam (slack.h) it takes what
  * is left between large blocks before a new range. */
