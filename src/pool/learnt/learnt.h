@@ -3,8 +3,9 @@
  * The file is text, one record a line; numbers are decimal, text is percent-encoded. docs/plans.md describes the lines.
  * A reader trusts nothing: whatever the bytes are, it takes bounded time and memory, and tells what is wrong.
  *
- * A plan is only a hint: handles are created ahead of the program where it says, and requests get the places it names
- * if these are free (ahead.h). For a program that does something else it costs some idle memory for a while. */
+ * learn.h makes such a plan, ahead.h follows it. It is only a hint: handles are created ahead of the program where it
+ * says, and requests get the places it names if these are free (ahead.h). For a program that does something else it
+ * costs some idle memory for a while. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
