@@ -1,7 +1,7 @@
-/* PyTorch's caching allocator on bare segments: its placement, as bfc.c has it, over addresses without memory, and what
- * it tells of its blocks. For replays: what vpool makes of PyTorch's own cache in a program.
+/* PyTorch's caching allocator on bare segments, for replays: its placement (bfc.c) on addresses without memory, with
+ * the reports about its blocks. It shows what vpool does under PyTorch's own cache in a program.
  *
- * Blocks are kept here, as the cache keeps them, and are no regions of the memory. */
+ * This file keeps the blocks, as the cache does; they are no regions of the memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/bfc.h"
 #include "base/os_memory.h"

@@ -1,4 +1,4 @@
-/* What other policies take from PyTorch's caching allocator. */
+/* The parts of PyTorch's caching allocator that other policies use. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,5 +1,5 @@
-/* The published allocators, on vpool's mechanisms: for comparison with its own policy, live (libvpool-compare.so) and
- * in replay. */
+/* The published allocators, built on vpool's mechanisms, for comparison with its own policy: live (libvpool-compare.so)
+ * and in replays. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

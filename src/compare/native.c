@@ -1,5 +1,5 @@
-/* Everything is left to CUDA. In the library that means no pool at all; this is for the replay, which asks
- * every policy the same. */
+/* The native policy: everything is left to CUDA. In the library there is no pool then; this file serves the replay,
+ * which treats all policies alike. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/compare.h"
 

@@ -1,4 +1,4 @@
-/* What the published policies share that keep memory for each stream. */
+/* Shared by the published policies that keep memory per stream. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/per_stream.h"
 

@@ -1,4 +1,4 @@
-/* The plan that the policy stalloc places requests by: stalloc.c has what is published of it. */
+/* The plan by which the policy stalloc places requests; stalloc.c describes what was published. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* The reader of plans: line by line, and every number is looked at. */
+/* Reads plans line by line, and checks every number. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/stalloc_file.h"
 

@@ -1,4 +1,4 @@
-/* A plan's file, in a program: read for each device, into anonymous memory. */
+/* Loads the file of a plan in a program: for each device, into anonymous memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "compare/stalloc_file.h"
 

@@ -1,4 +1,4 @@
-/* The checker of plans: a sweep over time with a balanced tree of what is alive, by address. */
+/* Checks plans: sweeps over time with a balanced tree of the live blocks, by address. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/plan.h"
 

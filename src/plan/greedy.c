@@ -1,6 +1,6 @@
-/* Greedy placement: block by block, each at the lowest address where it fits; then again with those that lay too high
- * earlier in the order, which is the whole art ("squeaky wheel"). Only what is large is placed again and again: what is
- * small finds room between. */
+/* Greedy placement: places each block at the lowest address where it fits; then repeats this with the blocks that were
+ * too high moved forward in the order ("squeaky wheel"). Only large blocks are placed repeatedly: small ones fit
+ * between. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/instance.h"
 

@@ -1,4 +1,4 @@
-/* A planner's view of its blocks: times as ranks, and which blocks may share no byte. For src/plan alone. */
+/* A planner's view of the blocks: times as ranks, and which blocks may not overlap. For src/plan only. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,7 +1,7 @@
-/* Places for blocks whose lifetimes are known beforehand, so that as few addresses as possible serve them all (dynamic
- * storage allocation). Offline: for the tools alone, never in a program.
+/* Finds places for blocks whose lifetimes are known in advance, so that they need as few addresses as possible (dynamic
+ * storage allocation). Offline: for the tools only, never in a program.
  *
- * Not thread-safe in what is shared: one plan at a time belongs to one thread. */
+ * Threads may plan at the same time, but one plan belongs to one thread. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
@@ -28,13 +28,13 @@ struct vp_plan_figures {
     bool searched;   /* the exhaustive search has found it */
 };
 
-/* Sets each block's offset. 0; -EINVAL of a block without size or lifetime, or of sums beyond 64 bits; -ENOMEM. The
- * offsets are valid after 0 alone. */
+/* Sets the offset of each block. Returns 0; -EINVAL: a block has no size or no lifetime, or a sum exceeds 64 bits;
+ * -ENOMEM. The offsets are valid only after 0. */
 int vp_plan_place(struct vp_plan_block *blocks, size_t count, const struct vp_plan_limits *limits,
                   struct vp_plan_figures *figures);
 
-/* The same by STAlloc's published planner (stalloc.c has what is published), for comparison. A phase begins at each of
- * `phases`, in order of time; none: the program does not say. */
+/* The same with STAlloc's published planner (described in stalloc.c), for comparison. A phase begins at each of
+ * `phases`, in order of time; none: the program does not mark phases. */
 int vp_plan_stalloc(struct vp_plan_block *blocks, size_t count, const uint64_t *phases, size_t phase_count,
                     struct vp_plan_figures *figures);
 
@@ -48,20 +48,20 @@ struct vp_plan_spares {
     size_t count, room;
 };
 
-/* A stretch of time, begin < end; and, once it is asked for, where among the spares its own lie. */
+/* A stretch of time, begin < end. vp_plan_spare() sets `first` and `count`: the spares of this stretch. */
 struct vp_plan_stretch {
     uint64_t begin, end;
     size_t first, count;
 };
 
-/* For each stretch, adds the addresses below `peak` that no block has in any of it, the lowest first. 0, or -EINVAL or
- * -ENOMEM; what was added is the caller's either way. */
+/* For each stretch, adds the addresses below `peak` that no block uses at any time in it, the lowest first. Returns 0,
+ * -EINVAL or -ENOMEM; in each case the caller owns what was added. */
 int vp_plan_spare(const struct vp_plan_block *blocks, size_t count, uint64_t peak, struct vp_plan_stretch *stretches,
                   size_t stretch_count, struct vp_plan_spares *spares);
 
-/* The most bytes alive at once; 0 and -ENOMEM or -EINVAL as above otherwise. */
+/* Finds the most bytes that are alive at once. Returns 0, or -ENOMEM or -EINVAL as above. */
 int vp_plan_lower_bound(const struct vp_plan_block *blocks, size_t count, uint64_t *bytes);
 
-/* Whether no two blocks that live at once share a byte, and all lie below `peak`. It knows nothing of how the offsets
- * were found. `a` and `b`: the first two that do share (a == b: one that lies beyond). */
+/* Checks that no two blocks alive at the same time share a byte, and all lie below `peak`, independently of how the
+ * offsets were found. If not, `*a` and `*b` are the first two that share one (a == b: a block that lies beyond). */
 bool vp_plan_check(const struct vp_plan_block *blocks, size_t count, uint64_t peak, size_t *a, size_t *b);

@@ -1,8 +1,8 @@
-/* The search for places below a given address. Whatever plan there is, its blocks can be pushed down until each lies on
- * another or at 0; so it can be had by placing blocks in ascending order of their offsets, each right where those
- * before it end. Only such orders are tried, one of equal offsets alone. A branch ends where some moment's blocks that
- * are still to come cannot lie below the capacity any more. What shares no moment is searched apart. (The order, the
- * bound and the two ways to prune are those of MiniMalloc, Moffitt 2023.) */
+/* Searches for places below a given address. In any plan, blocks can be pushed down until each lies on another block or
+ * at 0; so it is enough to place blocks in ascending order of their offsets, each right where those before it end. Only
+ * such orders are tried, and of equal offsets only one order. A branch ends when at some moment the blocks still to
+ * come cannot fit below the capacity. Blocks that share no moment are searched separately. (The order, the bound and
+ * the two ways to prune are from MiniMalloc, Moffitt 2023.) */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/instance.h"
 

@@ -1,4 +1,5 @@
-/* What a plan leaves free: for each stretch of time, the addresses that no placed block has in any of it. */
+/* Finds what a plan leaves free: for each stretch of time, the addresses that no placed block uses at any time in it.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/instance.h"
 

@@ -1,4 +1,4 @@
-/* Which addresses are taken while a block lives: of those placed so far, the ones that live at some of its times. */
+/* Finds the addresses in use during a block's life: those of the placed blocks that live at some of its times. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plan/instance.h"
 

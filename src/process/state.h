@@ -229,46 +229,44 @@ static const uint64_t VP_PENDING_WAIT_NS = 5000000000;
  * take less; some programs capture all the time; and it may be the calling thread's own. */
 static const uint64_t VP_QUARANTINE_WAIT_NS = 100000000;
 
-/* A moment, which is the longer the longer one has waited. */
+/* Sleeps for a moment, which is longer the longer the call has waited. */
 void vp_wait_pause(uint64_t waited_ns) VP_LOCKED;
-/* True if the event completed; false after the bound, the end of its context, or an error (then its context has it). */
+/* Waits for an event. True: it completed. False: the time was up, its context ended, or an error occurred, which its
+ * context keeps. */
 bool vp_wait_event(struct vp_event *ev) VP_LOCKED __attribute__((cold));
-/* Could the request not be met even if everything pending came free? */
+/* Would the request fail even if all pending memory became free? */
 bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) VP_LOCKED __attribute__((cold));
-/* Waits for work that was queued before `serial`, and for what was queued since where `size` bytes may come of it; true
- * if something completed since (timelines.moves was `moves` at the last try; other threads look, too), so that another
- * may succeed. False: nothing of it is left, or it takes too long. What was freed while captures run has no event yet,
- * and is waited for as well. */
+/* Waits for work queued before `serial`, and for later work that may free `size` bytes. True: something completed since
+ * (`moves` is timelines.moves at the last attempt; other threads look, too), so another attempt may succeed. False: no
+ * such work is left, or it takes too long. Also waits for memory freed during a capture, which has no event yet. */
 bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_t begin, uint64_t moves) VP_LOCKED;
-/* Waits for all contexts of those devices, one bit each; not while captures run, which that would destroy. A context
- * that ends meanwhile has no work left. Returns what fails on `own`: what does elsewhere is not its to report. `*over`:
- * all could be waited for. */
+/* Waits for all contexts of `devices`, one bit each; not during captures, which that would end. A context that ends
+ * meanwhile has no work left. Returns the error of device `own` only. `*over`: all could be waited for. */
 CUresult vp_wait_for_devices(uint64_t devices, CUdevice own, bool *over) VP_LOCKED;
 
 uint64_t vp_devices_of_all(const struct vp_pool *pool);
-/* Adds to the fence all that any context of those has queued so far, which could touch the pool's memory. 0, -ENOMEM.
- */
+/* Adds to the fence all queued work, of any of these contexts, that could touch the pool's memory. 0 or -ENOMEM. */
 int vp_barrier_of_all(const struct vp_pool *pool, bool record, struct vp_fence *fence) VP_LOCKED;
 
 /* ---- borrow.c ---- */
 
-/* Asks the user's other processes for what a request of so many bytes lacks, and waits for a bounded time while one of
- * them has some. `*begin` is 0 at first. True: some came free, and another try is worth it. Lets the lock go. */
+/* Asks the user's other processes for what a request of `size` bytes lacks, and waits a bounded time while one of them
+ * has some. `*begin` is 0 at first. True: some became free, so try again. Releases the lock meanwhile. */
 bool vp_borrow(struct vp_pool *pool, size_t size, uint64_t *begin) VP_LOCKED __attribute__((cold));
-/* Waits while another process is about to be brought back, which needs the devices' memory. True: it has, or memory was
- * refused for that since `*seen` was vp_memory.held_back. The lock is let go in between. */
+/* Waits while another process is being woken, which needs the devices' memory. True: it waited, or memory was refused
+ * for that since `*seen` was vp_memory.held_back. Releases the lock meanwhile. */
 bool vp_borrow_held_back(struct vp_pool *pool, unsigned *seen) VP_LOCKED __attribute__((cold));
 
 /* ---- ties.c ---- */
 
-/* Something that is not ours is about to be freed. */
+/* Memory that is not the pool's is about to be freed. */
 void vp_ties_freed(CUdeviceptr ptr) VP_LOCKED;
 
 /* ---- capture.c, context.c, stream.c ---- */
 
-/* If no capture runs any more, what was freed meanwhile gets its event. */
+/* If no capture is in progress any more, records events for what was freed during captures. */
 void vp_captures_over(void) VP_LOCKED;
-/* Contexts that ended with nobody telling us. */
+/* Drops contexts whose end no call reported. */
 void vp_contexts_drop_lost(void) VP_LOCKED;
 /* The calling thread's own streams, while its end will be told of (see vp_timelines.of_thread); `init` once, before. */
 void vp_threads_init(void);
@@ -280,7 +278,7 @@ void vp_thread_left(void) VP_UNLOCKED;
 void vp_mempool_open_device(CUdevice dev) VP_LOCKED;
 struct vp_mempool *vp_mempool_of(CUmemoryPool handle) VP_LOCKED;
 void vp_mempool_account(void *mempool, size_t size, bool taken) VP_LOCKED;
-/* What is idle and a pool's; of NULL: what was told of as some pool's. */
+/* Idle memory that belongs to `of`; of NULL: that was reported as some pool's. */
 uint64_t vp_mempools_idle(CUdevice dev, const struct vp_mempool *of) VP_LOCKED;
 /* What it has in use, and of that. */
 uint64_t vp_mempool_reserved(const struct vp_mempool *mp) VP_LOCKED;

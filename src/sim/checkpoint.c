@@ -1,9 +1,9 @@
-/* The driver's own checkpoint of a process: another one locks it, takes its memory off the devices, and brings it back.
+/* The driver's checkpoint of a process: another process locks it, takes its memory off the devices, and restores it.
  *
- * RUNNING -> LOCKED -> CHECKPOINTED -> LOCKED -> RUNNING, in the line that the process has of the shared file
- * (ledger.c): both processes name the same one. A locked process's driver calls wait. Its bytes stay where they are,
- * and what it has of a device does not count while it is checkpointed. Brought back where there is no room for it, it
- * is lost: a real one is reported to be stuck then. */
+ * RUNNING -> LOCKED -> CHECKPOINTED -> LOCKED -> RUNNING. The state is in the process's line of the shared file
+ * (ledger.c); both processes name the same file. The driver calls of a locked process wait. Its bytes stay where they
+ * are, but its device memory does not count while it is checkpointed. If there is no room when it is restored, it is
+ * lost: a real process is reported to be stuck then. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 

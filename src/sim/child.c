@@ -1,7 +1,7 @@
-/* Graphs within graphs: nodes that hold some, clones, and what an executable is updated from.
+/* Graphs within graphs: nodes that contain graphs, clones, and updates of executables.
  *
- * Of a conditional node's graphs a launch runs the one that its handle's default value chooses, as no kernel is there
- * that could set another. */
+ * Of the graphs of a conditional node, a launch runs the one that its handle's default value selects, since there is no
+ * kernel that could set another value. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
 

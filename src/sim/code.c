@@ -1,5 +1,5 @@
-/* What takes memory of the device without being a block of it: arrays, whose bytes copies find in ordinary memory of
- * the simulator; the code of modules, whose functions do nothing or one thing; and what a context needs to run them. */
+/* What takes device memory without being a block: arrays, whose bytes copies find in ordinary memory of the simulator;
+ * the code of modules, whose functions do nothing or one thing; and what a context needs to run them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nodes.h"
 

@@ -1,4 +1,4 @@
-/* The state, what surrounds every driver call, and the control functions. */
+/* The state, the code around every driver call, and the control functions. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"

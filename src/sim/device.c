@@ -1,4 +1,4 @@
-/* Devices, their attributes, and the list of what still lives. */
+/* Devices, their attributes, and the list of what is still alive. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"

@@ -1,8 +1,8 @@
-/* Stream capture, and the graphs that come of it.
+/* Stream capture, and the graphs that it makes.
  *
- * A captured op becomes a node: an op whose dependencies are the nodes before it. An executable has
- * copies of all nodes, which a launch replays in the order of capture, on the launching stream; that is one of the
- * orders that the graph allows. */
+ * A captured op becomes a node: an op that depends on the nodes before it. An executable has copies of all nodes. A
+ * launch replays them in the order of capture on the launching stream, which is one of the orders that the graph
+ * allows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
 

@@ -1,4 +1,4 @@
-/* Nodes that are kernels or host functions: as a graph has them, and its executables. */
+/* Kernel nodes and host-function nodes, in graphs and executables. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "nodes.h"
 

@@ -1,9 +1,9 @@
-/* Processes side by side on the same devices: a file that all of them write down in what they take.
+/* Several processes on the same devices: a file in which each of them records what it has taken.
  *
- * VPOOL_SIM="shared=FILE" makes the devices of every process that names the file the same: what one has taken the
- * others lack. Each process has a line of the file; that of one that is gone is struck out by the next that takes
- * something, as a driver gives back what a dead process had. Only amounts are shared, no bytes; and the state in which
- * a checkpoint of it is (checkpoint.c). */
+ * VPOOL_SIM="shared=FILE" gives every process that names the file the same devices: what one has taken, the others
+ * lack. Each process has a line in the file. The line of a process that has ended is removed by the next process that
+ * takes something, as a driver gives back the memory of a dead process. Only amounts are shared, not bytes; and the
+ * state of a checkpoint (checkpoint.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"

@@ -1,8 +1,8 @@
-/* Native memory: device, managed and host allocations, and the question of who may touch what.
+/* Native memory: device, managed and host allocations, and who may access them.
  *
- * Each block has address space of its own, a power of two in size. A freed block's space is kept, without
- * memory, for the next block of that size: so a late touch of freed memory is recognised instead of hitting
- * the host's own memory. */
+ * Each block has its own address space, a power of two in size. The space of a freed block is kept, without memory, for
+ * the next block of that size: so a late access to freed memory is recognised instead of hitting the host's own memory.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graph_memory.h"
 #include "pools.h"

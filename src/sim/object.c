@@ -1,4 +1,4 @@
-/* Things found by handle, and things found by address. */
+/* Objects looked up by handle, and by address. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 

@@ -1,4 +1,4 @@
-/* How the simulated driver is set up: sim.h tells what each key means. */
+/* The configuration of the simulated driver; sim.h describes the keys. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What CUDA tells about a pointer, and the handles by which memory is shared with other processes. */
+/* Pointer attributes, and the handles by which memory is shared with other processes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pools.h"
 

@@ -1,4 +1,4 @@
-/* Pools of stream-ordered memory, and those of them that processes share. */
+/* Stream-ordered memory pools, and those of them that processes share. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

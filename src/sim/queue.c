@@ -1,11 +1,11 @@
-/* Ops, the order between them, and when they run.
+/* Ops, their order, and when they run.
  *
- * An op may run when it heads its stream's queue, its dependencies are done and the stream is not held.
- * Everything else is built of that: an event's record is an op that others may depend on; an op on the legacy
- * stream depends on the last op of each blocking stream, and an op on a blocking stream on the last of the
- * legacy one; a context barrier is an op of no stream that depends on the last op of every stream.
+ * An op may run when it is first in its stream's queue, its dependencies are done and the stream is not held.
+ * Everything else is built from this: recording an event is an op on which others may depend; an op on the legacy
+ * stream depends on the last op of each blocking stream, and an op on a blocking stream on the last op of the legacy
+ * stream; a context barrier is an op of no stream that depends on the last op of every stream.
  *
- * Dependencies always point to ops that were queued earlier, so following them ends. */
+ * Dependencies only point to ops that were queued earlier, so following them ends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 

@@ -1,6 +1,6 @@
-/* Pools that other processes are shown. Such a pool's blocks lie in a file of its own, and its handle is a descriptor
- * of that: who imports it maps what he is told of. None of its memory goes back to the device before its end, as CUDA's
- * programming guide says. */
+/* Memory pools that are shared with other processes. The blocks of such a pool lie in a file of its own, and its handle
+ * is a descriptor of that file; an importer maps the parts that it is told of. The pool gives no memory back to the
+ * device before it ends, as CUDA's programming guide says. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pools.h"
 

@@ -1,14 +1,13 @@
-/* The modelled clock: what the device does takes time then, and the same time on every machine.
+/* The modelled clock: device work takes time, the same time on every machine.
  *
- * The device is followed from one completion to the next. The streams whose next op is a kernel that nothing holds up
- * are at work, and share the device equally: each has had `share` of it since the beginning, and is through with its
- * kernel when that has come to a value known since the kernel began. So what a heap of these values has on top is over
- * next, however many come and go meanwhile. The device stands still only while no stream is at work. All other ops take
- * no time.
+ * The device is simulated from one completion to the next. Streams whose next op is a kernel that nothing holds up are
+ * at work, and share the device equally: each has had `share` of it since the beginning, and its kernel ends when that
+ * reaches a value known since the kernel began. So the kernel at the top of a heap of these values ends next, however
+ * many come and go meanwhile. The device is idle only while no stream is at work. All other ops take no time.
  *
- * A stream that is not at work is looked at when something happened that it may have waited for, and not before: an op
- * that heads a queue and waits for another is noted there. Driver calls move the clock, and waits of the host, and
- * whoever says so. */
+ * A stream that is not at work is checked only when something happened that it may have waited for: an op that heads a
+ * queue and waits for another is noted there. The clock moves in driver calls, in waits of the host, and by explicit
+ * calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim_private.h"
 #include "sim.h"

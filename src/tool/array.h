@@ -1,4 +1,4 @@
-/* Arrays that grow. */
+/* Arrays that grow as needed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

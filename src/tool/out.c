@@ -1,4 +1,4 @@
-/* Where results go: files made whole or not at all. */
+/* Output files, which are made whole or not at all. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/out.h"
 

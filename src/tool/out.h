@@ -1,4 +1,4 @@
-/* Files that the tool writes: whole or not at all. And what their formats share. */
+/* Output files of the tool, written whole or not at all; and what their formats share. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

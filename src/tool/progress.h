@@ -1,4 +1,4 @@
-/* A line on a terminal that is written over and over, and gone at the end. What is short shows none. */
+/* Progress: a line on a terminal that is rewritten, and removed at the end. A short task shows none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

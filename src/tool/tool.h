@@ -27,25 +27,25 @@ struct vp_tool_command {
 extern const struct vp_tool_command vp_tool_commands[];
 extern const size_t vp_tool_command_count;
 
-/* One line on stderr, and 2. */
+/* Prints one line on stderr. Returns 2. */
 int vp_tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Of the files to be read, "-" is standard input. */
+/* Replaces "-" among the input files by standard input. */
 void vp_tool_inputs(char **paths);
 
-/* What a JSON writer on standard output has come to, 0 or a negative errno: the command fails by it, and main() tells
- * why. 0 or 1. */
+/* Takes the result of a JSON writer on standard output, 0 or a negative errno: after an error the command fails, and
+ * main() says why. Returns 0 or 1. */
 int vp_tool_wrote(int err);
-/* fflush(stdout), by the same rule. */
+/* fflush(stdout), with the same treatment of errors. */
 void vp_tool_flush(void);
 
-/* Before another program takes the command's place: signals do what they did when it began. */
+/* Restores the signal actions that the command began with, before it becomes another program. */
 void vp_tool_give_signals_back(void);
 
-/* The value of an option in seconds, up to a day. 0, or 2 and told. */
+/* Reads an option's value in seconds, up to a day. Returns 0, or 2 with a message. */
 int vp_tool_seconds(const char *command, const char *text, double least, double *seconds);
-/* What getopt_long() has just refused: an unknown option, with the one that was probably meant, or one without its
- * value. 2. */
+/* Reports what getopt_long() has just refused: an unknown option, with the one probably meant, or an option without its
+ * value. Returns 2. */
 int vp_tool_unknown(const char *command, const struct option *options, char **argv);
-/* The one of `count` words that is nearest to what was written, if it is near enough to have been meant; else NULL. */
+/* The one of `count` words nearest to `written`, if it is near enough to have been meant; else NULL. */
 const char *vp_tool_meant(const char *written, const char *const *words, size_t count);

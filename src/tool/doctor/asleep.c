@@ -1,4 +1,4 @@
-/* vpool doctor: the processes that vpool pause was at, and what the driver says of each. */
+/* vpool doctor: processes that vpool pause has handled, and the state that the driver reports for each. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/doctor/doctor.h"
 

@@ -1,8 +1,8 @@
-/* vpool doctor: is everything there that the library needs, and does a program get its memory from it?
+/* vpool doctor: does the machine have all that the library needs, and does a program get its memory from the library?
  *
- * Nothing is taken for granted: driver and library are tried out in processes of their own (probe.c), and
- * what a program did it is asked for itself, by VPOOL_STATS. A line begins with `ok`, with `--` where there
- * is something to know, or with `!!` where there is something to do. */
+ * It assumes nothing: driver and library are tested in processes of their own (probe.c), and the program itself reports
+ * what it did, by VPOOL_STATS. A line begins with `ok`, with `--` if there is something to know, or with `!!` if there
+ * is something to do. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/config.h"
 #include "base/options.h"

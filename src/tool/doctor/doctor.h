@@ -1,4 +1,4 @@
-/* What the parts of vpool doctor share. */
+/* Shared by the parts of vpool doctor. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

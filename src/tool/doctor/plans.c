@@ -1,4 +1,4 @@
-/* What vpool doctor says of plans (VPOOL_PLAN). */
+/* vpool doctor: the report on plans (VPOOL_PLAN). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/plan/learnt_list.h"
 #include "tool/plan/planned.h"

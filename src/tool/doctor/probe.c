@@ -1,4 +1,4 @@
-/* Loading the driver, real or simulated, and asking what it can do. */
+/* Loads the driver, real or simulated, and queries its abilities. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/doctor/probe.h"
 

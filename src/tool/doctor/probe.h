@@ -1,5 +1,5 @@
-/* What `vpool doctor` tries out, each in a process of its own (the command runs itself), so that a driver
- * that crashes or hangs is a finding, too. It prints lines of a key and a value. */
+/* The tests of `vpool doctor`, each in a process of its own (the command runs itself), so that a driver that crashes or
+ * hangs is a finding, too. A test prints lines of a key and a value. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

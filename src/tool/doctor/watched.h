@@ -1,4 +1,4 @@
-/* The program that `vpool doctor` runs under the library, and what looks into it find. */
+/* The program that `vpool doctor` runs under the library, and what inspecting it shows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

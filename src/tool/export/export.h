@@ -1,4 +1,4 @@
-/* What `vpool export` writes: one function a format. They never fail but by the file, whose errors its owner looks for.
+/* The writers of `vpool export`, one function per format. They fail only by errors of the file, which its owner checks.
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once

@@ -1,5 +1,5 @@
-/* Chrome's trace event format: https://ui.perfetto.dev opens it. Times in microseconds, as the program had them; how
- * long driver calls take is the model's, and a slice is cut where the next event of its stream begins. */
+/* Chrome's trace event format, for https://ui.perfetto.dev. Times are in microseconds, as in the program; the durations
+ * of driver calls are modelled, and a slice is cut where the next event of its stream begins. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/export/export.h"
 #include "tool/out.h"

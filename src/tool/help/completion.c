@@ -1,4 +1,4 @@
-/* The completion of the command's words by bash, zsh and fish, made of the option table and of the help texts. */
+/* Completion scripts for bash, zsh and fish, made from the option table and the help texts. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/help/help.h"
 

@@ -1,4 +1,4 @@
-/* What `vpool help` knows, for the terminal, the manual pages and the shell. */
+/* The texts of `vpool help`, for the terminal, the manual pages and shell completion. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

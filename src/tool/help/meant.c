@@ -1,4 +1,4 @@
-/* What was probably meant by a word that is none of ours. */
+/* Finds the word that was probably meant by an unknown one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/options.h"
 #include "tool/tool.h"

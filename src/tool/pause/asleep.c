@@ -1,4 +1,5 @@
-/* Who sleeps: the files of `vpool pause`; and the lock under which one is woken (see src/watch/hold.c). */
+/* The sleeping processes: the files of `vpool pause`, and the lock under which a process is woken (see
+ * src/watch/hold.c). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pause/asleep.h"
 

@@ -1,5 +1,5 @@
-/* Who sleeps, or is on the way there: a file for each, as `vpool pause` writes it, and the lock for whoever wakes one.
- */
+/* The processes that are asleep, or are being paused: a file for each, written by `vpool pause`; and the lock for
+ * waking one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

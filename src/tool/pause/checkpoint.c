@@ -1,4 +1,4 @@
-/* The driver's own checkpoint of another process: finding it, and what is free of the devices. */
+/* Finds the driver's checkpoint functions, and the free memory of the devices. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pause/checkpoint.h"
 

@@ -1,4 +1,4 @@
-/* The driver's own checkpoint of another process, and what else of the driver it takes: found by name in a libcuda. */
+/* The driver's functions to checkpoint another process, and others that this needs: found by name in a libcuda. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

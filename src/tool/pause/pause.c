@@ -1,7 +1,7 @@
-/* vpool pause and vpool resume: a program's device memory goes to the host and comes back, from outside.
+/* vpool pause and vpool resume: move a program's device memory to the host and back, from outside.
  *
- * A call of the driver's may never return. So a helper, a process of its own, makes them, and is ended when its time is
- * up; another one then looks at the state that it has left, and lets a locked process run on. */
+ * A driver call may never return. So a helper process makes the calls, and is ended when its time is up; another helper
+ * then checks the state that it left, and lets a locked process continue. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pause/pause.h"
 

@@ -1,4 +1,4 @@
-/* What the helper of `vpool pause` and `vpool resume` does with the driver. */
+/* The steps that the helper of `vpool pause` and `vpool resume` takes. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,6 +1,6 @@
-/* Whom the driver can checkpoint: it is reported to hang with NCCL, and to fail with managed memory and with what other
- * processes share. What a process under the library has of these stands in its page; of any other one only its maps are
- * seen. */
+/* Checks whether the driver can checkpoint a process: it is reported to hang with NCCL, and to fail with managed memory
+ * and with memory shared between processes. A process under the library has these in its page; of any other process
+ * only the memory maps are checked. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pause/screen.h"
 

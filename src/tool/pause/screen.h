@@ -1,4 +1,4 @@
-/* What a process is to `vpool pause`: whether it may be paused, and if not, why. */
+/* Whether `vpool pause` may pause a process, and if not, why. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,5 +1,6 @@
-/* Pausing and resuming a process by the driver's checkpoint, step by step. Whatever ends the helper between two of
- * them, the process runs, or `vpool resume` brings it back: the driver knows its state, and a file how far we came. */
+/* Pauses and resumes a process by the driver's checkpoint, step by step. If the helper ends between two steps, the
+ * process runs, or `vpool resume` brings it back: the driver knows its state, and a file says how far the helper came.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/pause/pause.h"
 

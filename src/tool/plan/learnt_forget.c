@@ -1,4 +1,4 @@
-/* vpool plan forget: plans that runs have left are removed. */
+/* vpool plan forget: removes plans that runs have written. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/plan/learnt_list.h"
 #include "tool/tool.h"

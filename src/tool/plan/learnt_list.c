@@ -1,4 +1,4 @@
-/* The folder of the plans that runs have left, and one of them. */
+/* Lists the folder of the plans that runs have written, and reads one of them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/plan/learnt_list.h"
 

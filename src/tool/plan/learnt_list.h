@@ -1,4 +1,4 @@
-/* The plans that runs have left (VPOOL_PLAN): where they are, and what is wrong with them. */
+/* The plans that runs have written (VPOOL_PLAN): where they are, and what is wrong with them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

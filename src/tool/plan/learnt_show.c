@@ -1,4 +1,4 @@
-/* vpool plan show: the plans that runs have left, or all of one. */
+/* vpool plan show: lists the plans that runs have written, or shows all of one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
 #include "memory/memory.h"

@@ -1,4 +1,4 @@
-/* Which modules a recorded program has, and whether each visit of one asks for the same. */
+/* Finds the modules of a recorded program, and whether all visits of a module make the same requests. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/plan/modules.h"
 

@@ -1,4 +1,4 @@
-/* The modules of a recorded program: ranges that it calls `module:…`, and which of them differ from visit to visit. */
+/* The modules of a recorded program: its ranges named `module:…`, and which of them differ from visit to visit. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

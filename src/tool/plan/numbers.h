@@ -1,4 +1,5 @@
-/* Numbers by a key that is not zero: a table (base/table.h) of pairs. Not thread-safe. All zero at first. */
+/* A map from keys other than zero to numbers: a table (base/table.h) of pairs. Not thread-safe. Initialise with zeros.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* vpool plan: places for the blocks of recorded programs, and how good they are. */
+/* vpool plan: finds places for the blocks of recorded programs, and reports how good they are. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/json.h"
 #include "tool/out.h"

@@ -1,4 +1,4 @@
-/* A trace's blocks, and the places that a planner gives them. */
+/* The blocks of a trace, and the places that a planner gives them. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/plan/planned.h"
 

@@ -1,5 +1,5 @@
-/* Plans of recorded programs: made of a trace, written, and read again. A plan is of one device.
- * src/compare/stalloc_file.h has the lines of the file. */
+/* Plans of recorded programs: made from a trace, written, and read again. A plan is for one device.
+ * src/compare/stalloc_file.h describes the file. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* Reading dumps that the library has written, for the report and the tests. */
+/* Reads dumps that the library has written, for the report and the tests. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/dump_read.h"
 

@@ -1,4 +1,4 @@
-/* Reading the stacks of dumps. */
+/* Reads the stacks of dumps. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/dump_stacks.h"
 

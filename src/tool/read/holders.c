@@ -1,4 +1,4 @@
-/* Adding up what is live by the lines that asked for it. */
+/* Sums up live memory by the source lines that allocated it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/holders.h"
 

@@ -1,4 +1,4 @@
-/* Who holds the memory: the lines of a program that asked for what is live at a moment. */
+/* Holders: the source lines of a program that allocated what is live at a moment. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

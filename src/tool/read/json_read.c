@@ -1,4 +1,4 @@
-/* Reading JSON: values in place, without a tree. */
+/* Reads JSON values in place, without building a tree. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/json_read.h"
 

@@ -1,4 +1,4 @@
-/* Reads JSON that the library wrote: small, whole in memory, and of no great depth. */
+/* Reads JSON that the library wrote: small, entirely in memory, and not deeply nested. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

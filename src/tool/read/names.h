@@ -1,6 +1,6 @@
-/* What native code is called, by the symbol tables of its modules: read by elfutils' libdw, demangled by libiberty
- * where the build has it, else by the C++ runtime. Both runtime libraries are looked for when they are needed: without
- * them frames stay module and offset, and it is said why. */
+/* Names of native code, from the symbol tables of its modules: read by elfutils' libdw, demangled by libiberty if the
+ * build has it, else by the C++ runtime. Both libraries are loaded when needed: without them frames stay module and
+ * offset, and a message says why. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* Reading files, through zlib where they are gzipped; a build without zlib leaves that to the program gzip. */
+/* Reads files, gzipped ones through zlib; a build without zlib runs the program gzip. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/source.h"
 

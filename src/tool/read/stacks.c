@@ -1,4 +1,4 @@
-/* Stacks: their names, and which line of one is meant. */
+/* Names the frames of stacks, and finds the line that a stack stands for. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/stacks.h"
 

@@ -1,7 +1,7 @@
-/* Stacks of a recording: who called whom. They share their outer parts: a stack is a frame, called by another stack.
+/* The stacks of a recording. A stack is a frame and the stack that called it, so stacks share their outer parts.
  *
- * Number 0 stands for none. A stack's parent has a lower number than itself. As recorded, frames of native code are
- * places in modules; vp_stacks_name() looks up what they are called. */
+ * Number 0 is no stack. A stack's parent has a lower number than itself. As recorded, frames of native code are
+ * positions in modules; vp_stacks_name() looks up their names. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

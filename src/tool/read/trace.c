@@ -1,4 +1,4 @@
-/* Reading traces, as VPOOL_TRACE records them or as text. */
+/* Reads traces that VPOOL_TRACE recorded, and RMM's logs. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/trace_read.h"
 

@@ -1,4 +1,4 @@
-/* What the files of the trace's reader share. */
+/* Shared by the files of the trace reader. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

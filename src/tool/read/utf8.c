@@ -1,4 +1,4 @@
-/* Making text UTF-8. */
+/* Makes text valid UTF-8. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/read/utf8.h"
 

@@ -1,4 +1,4 @@
-/* Text of others that must be UTF-8 from here on. */
+/* Makes text from outside valid UTF-8. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

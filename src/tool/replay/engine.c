@@ -1,4 +1,4 @@
-/* One replay of a trace by one policy, call by call. */
+/* Replays a trace under one policy, call by call. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/replay/engine.h"
 

@@ -1,4 +1,4 @@
-/* What CUDA itself would do with a trace: each block its own allocation. */
+/* Serves a trace as CUDA itself would: each block is its own allocation. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/replay/native.h"
 

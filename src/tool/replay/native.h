@@ -1,6 +1,6 @@
-/* CUDA's own stream-ordered pool, for what a policy leaves to CUDA: all of it under `native`. On a real
- * device alone. The simulated driver's pool takes a freed block again for exactly its own size and for
- * nothing else; what it would hold says nothing of what CUDA's does. */
+/* CUDA's own stream-ordered pool, for what a policy leaves to CUDA: under `native`, everything. Only on a real device:
+ * the simulated driver's pool reuses a freed block only for exactly its own size, so what it would hold says nothing
+ * about CUDA's pool. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

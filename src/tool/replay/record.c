@@ -1,4 +1,4 @@
-/* Recording a replay for the pages of the report. */
+/* Records a replay for the pages of the report. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/replay/record.h"
 

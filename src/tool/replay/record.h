@@ -1,8 +1,8 @@
-/* What a replay did, kept for pages and exports: where each block lay, what was mapped when, where the bytes went that
- * were held and not live, and the driver calls.
+/* A record of a replay, for pages and exports: where each block was, what was mapped when, what held bytes were lost to
+ * while not live, and the driver calls.
  *
- * "At event i" is the moment after it. A mapping's life is told in stretches [from, to) of events, one while it is its
- * chunk's current mapping and one while it is not. */
+ * "At event i" is the moment after it. The life of a mapping is given as stretches [from, to) of events: one while it
+ * is its chunk's current mapping, and one while it is not. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

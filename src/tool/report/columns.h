@@ -1,4 +1,4 @@
-/* The facts of the page, as columns of numbers: see columns.c. */
+/* The data of the page, as columns of numbers: see columns.c. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

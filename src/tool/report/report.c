@@ -1,7 +1,7 @@
-/* vpool report: a page that shows what traces and dumps hold.
+/* vpool report: writes a page that shows traces and dumps.
  *
- * The page draws; this file gives it the facts: columns of numbers (columns.c), and in JSON what they are of. A trace
- * of several devices is as many inputs of the page, of one group. */
+ * Scripts in the page draw; this file gives them the data: columns of numbers (columns.c), and JSON that describes
+ * them. A trace of several devices becomes several inputs of the page, in one group. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/report/report.h"
 

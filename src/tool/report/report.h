@@ -1,4 +1,4 @@
-/* The page of `vpool report`, for other commands that end in it. */
+/* The page of `vpool report`, for other commands that write one. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

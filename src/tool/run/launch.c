@@ -1,4 +1,4 @@
-/* Starting a program under the library: what is found, and what its environment becomes. */
+/* Starts a program under the library: finds the library, and sets the environment. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/launch.h"
 

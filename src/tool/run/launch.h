@@ -1,4 +1,4 @@
-/* A program under the library: where the library is, and the environment that leads to it. */
+/* Starting a program under the library: where the library is, and the environment that loads it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

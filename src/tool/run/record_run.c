@@ -1,7 +1,7 @@
-/* Running a program to its end for the sake of its page: what it recorded is found, drawn, and told in three lines.
+/* Runs a program for its page: finds what it recorded, draws the page, and prints three lines about it.
  *
- * Here alone the command stays, and the program is its child: something must be there at the end. It has the terminal,
- * and signals that the command gets are passed on to it. */
+ * Only here the command stays, as the parent of the program, because something must be left at the end. The program has
+ * the terminal, and signals that the command gets are passed on to it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/record_run.h"
 

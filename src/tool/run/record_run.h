@@ -1,4 +1,4 @@
-/* `vpool run --report`: the program is recorded, and its page is written when it has ended. */
+/* `vpool run --report`: records a program, and writes its page when it has ended. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

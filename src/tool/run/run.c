@@ -1,8 +1,8 @@
-/* vpool run: a program under the library.
+/* vpool run: runs a program under the library.
  *
- * The command becomes the program: its id, its terminal, its signals and its exit status are the program's
- * own, and there is nothing left that could stand between. What is printed at the end, the library prints, in
- * the program. Only where a page is wished for at the end it stays (record_run.h). */
+ * The command becomes the program: process id, terminal, signals and exit status are the program's own, and no process
+ * stands between. The library, in the program, prints the summary at the end. The command stays only if it has to write
+ * a page at the end (record_run.h). */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/launch.h"
 #include "tool/run/record_run.h"

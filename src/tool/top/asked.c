@@ -1,4 +1,4 @@
-/* Asking a process who holds its memory: by a word of its page, and a file that it answers with. */
+/* Asks a process which stacks hold its memory: by a word of its page; the process answers with a file. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/asked.h"
 

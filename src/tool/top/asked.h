@@ -1,4 +1,4 @@
-/* Who holds the memory of a process that runs, as it answers when it is asked. */
+/* The stacks that hold the memory of a running process, as it answers when asked. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

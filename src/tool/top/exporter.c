@@ -1,4 +1,4 @@
-/* vpool exporter: the figures of all processes for Prometheus, for as long as the node is up. */
+/* vpool exporter: exports the figures of all processes to Prometheus, for as long as the node is up. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/tool.h"
 #include "tool/top/top.h"

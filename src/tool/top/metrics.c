@@ -1,4 +1,4 @@
-/* Figures for Prometheus: its text format, and a file of it for node_exporter. Over HTTP: see serve.c. */
+/* Figures for Prometheus: its text format, and a file of it for node_exporter. serve.c serves it over HTTP. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/out.h"
 #include "tool/top/top.h"

@@ -1,8 +1,8 @@
-/* Finding shared statistics: in our /dev/shm, and in those of the containers that we may look into.
+/* Finds shared statistics: in our /dev/shm, and in those of containers that we may read.
  *
- * What lies in a folder that others write to is not trusted: no link is followed, a file counts if it is a plain one
- * that belongs to the process which it says it is of, it is read and not mapped (its owner may make it shorter), and of
- * it only the reader's counters are written. */
+ * Files in a folder that others can write to are not trusted: links are not followed; a file counts if it is a regular
+ * file that belongs to the process that it names; it is read, not mapped (its owner may make it shorter); and only the
+ * reader's counters in it are written. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/pages.h"
 

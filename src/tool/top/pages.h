@@ -1,4 +1,4 @@
-/* Where the shared statistics of processes are found: this user's, and for root all users' and all containers'. */
+/* Finds the shared statistics of processes: this user's or, for root, those of all users and containers. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

@@ -1,7 +1,7 @@
-/* The devices above the table of vpool top: what all its processes hold of each, as a bar and as a history.
+/* The devices above the table of vpool top: what all processes together hold of each, as a bar and as a history.
  *
- * A device has another number in each process that is shown some of them alone; where it is on the machine's buses
- * tells which it is. */
+ * A device may have a different number in each process that sees only some of them; its place on the machine's buses
+ * identifies it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/top.h"
 

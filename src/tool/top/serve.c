@@ -1,8 +1,8 @@
-/* The figures over HTTP, for Prometheus.
+/* Serves the figures over HTTP, for Prometheus.
  *
- * The server knows one thing: `GET /metrics`. It is for localhost, where Prometheus's agent or a proxy with a name and
- * a password asks it. All who ask are served side by side: who is slow keeps nobody waiting, and is cut off, and so is
- * the one who has been there longest when too many are there. */
+ * The server answers only `GET /metrics`. It is meant for localhost, behind Prometheus's agent or a proxy that checks a
+ * password. Requests are served concurrently: a slow client delays nobody and is cut off, and so is the oldest one when
+ * there are too many. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "tool/top/top.h"

@@ -1,5 +1,5 @@
-/* vpool top: what the pools of this user's processes hold, and for root those of all users. This file is the command
- * and JSON; table.c is the table, watch.c the terminal, metrics.c what Prometheus reads. */
+/* vpool top: shows what the pools of this user's processes hold, and for root those of all users. This file has the
+ * command and the JSON; table.c has the table, watch.c the terminal, metrics.c the output for Prometheus. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/top.h"
 

@@ -1,4 +1,4 @@
-/* What the files of `vpool top` share: the table that it shows, in whatever way. */
+/* Shared by the files of `vpool top`: the table, however it is shown. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

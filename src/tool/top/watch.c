@@ -1,8 +1,8 @@
-/* vpool top on a terminal: the table, shown anew at intervals, and keys.
+/* vpool top on a terminal: the table, updated at intervals, and keys.
  *
- * Plain ANSI, on the terminal's second screen: the picture is drawn over the old one, each line cleared
- * behind its end, in one write, so that nothing flickers. Whatever ends the command, a signal or q, the
- * terminal is as it was. */
+ * Plain ANSI, on the terminal's second screen: the picture is drawn over the old one in one write, and each line is
+ * cleared behind its end, so that nothing flickers. Whatever ends the command, a signal or q, the terminal is restored.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/top.h"
 
