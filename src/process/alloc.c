@@ -12,7 +12,7 @@
 
 #include <errno.h>
 
-/* After such a wait in vain, others are not tried for so long: what holds the device up may do so for good. */
+/* After such a wait was in vain, no other is tried for this long: whatever holds the device up may do so for good. */
 static const uint64_t BARRIER_REST_NS = 60000000000;
 
 /* The first try ended with `err`. `held_back`: vp_memory.held_back before. */
@@ -57,7 +57,7 @@ static __attribute__((noinline, cold)) VP_LOCKED int wait_and_try(struct vp_pool
     }
 }
 
-/* Allocates, waiting where that is right. The lock is held at entry and exit, and let go in between. */
+/* Allocates, and waits where that is right. The lock is held at entry and exit, and released in between. */
 static inline __attribute__((always_inline)) VP_LOCKED int allocate(struct vp_pool *pool, struct vp_request *req,
                                                                     struct vp_region **out) {
     const unsigned held_back = pool->mem.held_back;
@@ -151,7 +151,7 @@ static int stream_waits(const struct vp_pool *pool, const struct vp_mempool *mp)
     return mp->reuse_internal ? vp_waits_of(vp_options()->wait, usual) : VP_WAITS_NEVER;
 }
 
-/* With the lock. A function of its own, as is that of frees: the fast path saves no registers for it. */
+/* With the lock. A separate function, like that of frees, so that the fast path need not save registers. */
 __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t size, CUmemoryPool handle,
                                                        CUstream stream) {
     CUresult res = VP_NOT_OURS;

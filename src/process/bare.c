@@ -57,13 +57,13 @@ static void publish(struct vp_pool *pool) {
         atomic_store_explicit(&vp_state.bare_count, dev + 1, memory_order_release);
 }
 
-/* The device's pool, if its memory may go to and fro between allocations and segments: there it is not zero. */
+/* The device's pool, if memory may move between ordinary allocations and segments: then it is not zero. */
 static VP_LOCKED struct vp_pool *pool_of(CUdevice dev) {
     struct vp_pool *pool = vp_options()->ipc == VP_IPC_NATIVE || vp_options()->zero ? NULL : vp_state_pool(dev);
     return pool && pool->policy == &vp_policy_vpool ? pool : NULL;
 }
 
-/* The timeline of a stream; NULL: not known. A thread's own stream is another in each thread, by the same handle. */
+/* The timeline of a stream; NULL: not known. The handle of a thread's own stream is the same in all threads. */
 static VP_LOCKED struct vp_timeline *timeline_of(const struct vp_pool *pool, struct vp_bare_stream stream) {
     struct vp_timeline *timeline;
     if (!stream.known || stream.handle == CU_STREAM_PER_THREAD ||
@@ -193,7 +193,7 @@ static void warn(CUdeviceptr ptr, size_t size, int err) {
                             : "the driver failed to map it");
 }
 
-/* The cache is through with blocks that no room was asked for. What is in no doubt any more may serve them. */
+/* The cache has finished with blocks that no room was requested for. What is certain again may serve them. */
 static __attribute__((cold)) void forget_unasked(struct vp_bare *bare) {
     if (!vp_enter_briefly())
         return;
@@ -239,7 +239,7 @@ void vp_bare_unsplit(CUdeviceptr ptr, size_t size) {
         segment->unsplit = bare->unsplit = true;
 }
 
-/* What a block may have that takes all of an unused segment. PyTorch alone holds as much there. */
+/* The most that a block may get that takes all of an unused segment. Only PyTorch holds that much there. */
 static __attribute__((cold)) size_t size_at_most(const struct vp_bare *bare, size_t size,
                                                  struct vp_bare_stream stream) {
     const struct vp_bare_segment *segment;
@@ -273,7 +273,7 @@ CUresult vp_bare_room(CUdevice dev, size_t size, struct vp_bare_stream stream) {
 
 /* ---- blocks ---- */
 
-/* Backs a block. One that no room was asked for may get its memory later, or be gone before. */
+/* Backs a block. One without a request for room may get its memory later, or be freed before that. */
 static VP_LOCKED int back(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr, size_t size) {
     const bool asked = vp_bare_promised_here(bare);
     if (atomic_load(&bare->promised_to) != vp_thread_id())
@@ -316,7 +316,7 @@ static inline bool count_use(struct use *u, struct vp_bare_stream stream) {
     return u->backed && !u->pins && !u->other && !u->segment->pinned && !vp_state.recording;
 }
 
-/* The rest, for one whose segment is still there. */
+/* Does the rest, for a block whose segment still exists. */
 static VP_LOCKED int settle_use(const struct use *u, struct vp_bare_stream stream) {
     struct vp_pool *pool = u->bare->pool;
     int err = 0;
@@ -346,7 +346,7 @@ static inline bool counts_locked(const struct vp_bare *bare) {
     return __builtin_expect(bare->pool->config.check, false);
 }
 
-/* The rest of a use that is not just counted, or, `later`, is not yet. */
+/* Does the rest of a use that is more than counted; or, if `later`, that is not counted yet. */
 static __attribute__((noinline)) bool use_locked(struct use *u, struct vp_bare_stream stream, bool later) {
     struct vp_bare *bare = u->bare;
     bool done = false;
@@ -389,7 +389,7 @@ bool vp_bare_used(CUdeviceptr ptr, size_t size, struct vp_bare_stream stream) {
     return true;
 }
 
-/* A block is used no more, and there is nothing else to be noted of it. False: it is large, and there is. */
+/* A block is freed, and nothing else has to be noted about it. False: it is large, and something has. */
 static inline bool count_unuse(struct vp_bare *bare, const struct vp_bare_segment *segment, CUdeviceptr ptr,
                                size_t size) {
     if (size >= VP_BARE_LARGE)

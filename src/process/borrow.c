@@ -6,14 +6,14 @@
 
 #include <string.h>
 
-/* A process asks once in so long at most, unless it was given what it lacked; and where that was all that it asked for,
- * for twice that. An allocation waits for as long as one that has just given is spared. */
+/* A process asks at most once in this time, unless it was given what it lacked. If it was given all that it asked for,
+ * it next asks for twice as many bytes. An allocation waits as long as a process that has just given is spared. */
 static const uint64_t ASK_EVERY_NS = 1000000000, BORROW_NS = 6000000000;
 
 /* Room for the rounding of handles. */
 enum { ROUNDING = 32 << 20 };
 
-/* How much of the device's memory a request of so many bytes lacks; 0: it is no lack of memory. */
+/* How much device memory a request of this size lacks; 0: it does not fail for lack of memory. */
 static VP_LOCKED size_t lack_of(struct vp_pool *pool, size_t size) {
     const size_t free_bytes = vp_memory_device_free(&pool->mem), idle = vp_pool_idle(pool);
     size = vp_round_up(size, pool->mem.granularity);
@@ -33,14 +33,14 @@ bool vp_borrow_held_back(struct vp_pool *pool, unsigned *seen) {
     return was;
 }
 
-/* What was asked for last, by any pool, when, and whether all of that was given, or what was lacking. */
+/* The last request to others, by any pool: what, when, and whether all of it, or all that was lacking, was given. */
 struct asked {
     uint64_t when, want;
     bool had_all, sufficed;
 };
 
-/* Who lacks memory now will lack more soon, and may not ask again at once: as much as it had once, or, if it has about
- * that already, half of what it has, and a little; never beyond the limit. */
+/* A process that lacks memory will soon lack more, and may not ask again at once. So it asks for as much as it once had
+ * or, if it has about that already, for half of what it has and a little more; never beyond the limit. */
 static VP_LOCKED size_t worth_asking(const struct vp_pool *pool, size_t lack, const struct asked *last) {
     const size_t held = pool->mem.stats.held_bytes, peak = pool->mem.stats.peak_held_bytes, limit = pool->mem.limit;
     const size_t there = vp_memory_device_free(&pool->mem), more = peak - held > held / 16 ? peak - held : held / 2;

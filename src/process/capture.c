@@ -5,14 +5,14 @@
 #include "pool/bare/bare.h"
 #include "pool/stream_cache.h"
 
-/* This thread holds the lock while the driver begins its capture. */
+/* True while this thread holds the lock and the driver begins its capture. */
 static __thread bool begins __attribute__((tls_model("initial-exec")));
 
-/* Who asks the driver whether a stream captures, and then records an event there, must not have a capture begin in
- * between: it would take the event, or, on a blocking stream, be destroyed by one on the legacy stream. So nobody else
- * is in the library until it has begun.
+/* No capture may begin between a thread's question whether a stream captures and the event that it then records there:
+ * the capture would take the event or, if it is on a blocking stream, be ended by an event on the legacy stream. So no
+ * other thread is in the library until the capture has begun.
  *
- * Not analysed, as is the next: the one takes the lock, and the other lets it go. */
+ * Not analysed, like the next function: this one takes the lock, and that one releases it. */
 VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
     struct vp_timeline *timeline;
     if (!vp_enter())

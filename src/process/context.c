@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 
-/* It has ended: what it had goes with it. */
+/* The context has ended: drops what belonged to it. */
 static VP_LOCKED void drop(struct vp_context *ctx) {
     int captures = atomic_load(&vp_state.timelines.captures);
     /* If another context has its handle by now, blocks made since may be that one's: they stay. */
@@ -86,7 +86,8 @@ void vp_api_context_destroying(CUcontext handle) {
     vp_leave();
 }
 
-/* So long, in ns, the end of a green context waits for its work, and that of a primary one for another. */
+/* Nanoseconds that the end of a green context waits for its work, and that of a primary context for another thread's.
+ */
 static const uint64_t END_WAIT = 2000000000;
 
 bool vp_api_green_is_over(CUcontext handle) {
@@ -128,7 +129,7 @@ void vp_api_context_destroyed(CUcontext handle, bool ended) {
     vp_leave();
 }
 
-/* One that ends comes before one that has begun since. */
+/* A context that is ending is found before one that has begun since. */
 static VP_LOCKED struct vp_context *primary_of(CUdevice dev) {
     struct vp_context *ctx, *found = NULL;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)

@@ -13,7 +13,7 @@
 #include "process/ipc.h"
 #include "memory/spill.h"
 
-/* Until the library is open the doors have not looked for the driver, and are to. */
+/* True until the library is open, so that the doors look for the driver. */
 atomic_bool vp_copies_matter = true;
 
 static atomic_bool any_spilled;
@@ -71,7 +71,8 @@ bool vp_copies_reach_all(const struct vp_pool *pool) {
     return true;
 }
 
-/* Opens it if need be. What is open to a peer of the program's is noted too: it must not close while copies run. */
+/* Opens the memory if need be. Memory that is open to a peer of the program's is noted, too: it must stay open while
+ * copies run. */
 static VP_LOCKED bool pool_reached(struct vp_pool *pool, CUdevice dev) {
     const uint64_t one = UINT64_C(1) << dev;
     if (dev == pool->mem.device || pool->mem.copiers & one)
@@ -112,7 +113,7 @@ static VP_LOCKED struct owner owner_of(const struct vp_copy_end *end) {
     return owner;
 }
 
-/* Can a copy that `dev` makes touch it? Opened if need be. What is not ours is CUDA's affair. */
+/* Can a copy that `dev` makes access this end? Opens it if need be. Memory that is not ours is left to CUDA. */
 static VP_LOCKED bool reached(struct owner owner, CUdevice dev) {
     return owner.pool ? pool_reached(owner.pool, dev) : !owner.import || vp_import_add_copier(owner.import, dev);
 }
@@ -136,8 +137,8 @@ static uint64_t devices_of_ends(struct owner to, struct owner from) {
     return (to.pool ? bit_of(to.pool->mem.device) : 0) | (from.pool ? bit_of(from.pool->mem.device) : 0);
 }
 
-/* The devices, as bits, that a stream may be of. A capturing stream is not asked. That which began the capture is
- * known; one that has joined it is taken to be of any device concerned. */
+/* The devices, one bit each, that a stream may belong to. A capturing stream is not queried: the stream that began the
+ * capture is known, and one that joined it may belong to any device concerned. */
 static VP_LOCKED uint64_t devices_of(CUstream stream, struct owner to, struct owner from) {
     CUcontext handle = NULL;
     CUdevice dev = -1;
@@ -167,7 +168,7 @@ static VP_LOCKED bool reached_by_all(struct owner to, struct owner from, uint64_
     return all;
 }
 
-/* Which of those concerned makes a node's copy is the driver's choice. Whose context it has may not be known: any. */
+/* The driver chooses which device makes the copy of a node. If the context is not known, it may be any. */
 static VP_LOCKED uint64_t devices_of_node(CUcontext handle, struct owner to, struct owner from) {
     const struct vp_context *ctx = handle ? vp_context_get(&vp_state.timelines, handle) : NULL;
     return devices_of_ends(to, from) | (ctx ? bit_of(ctx->device) : handle ? 0 : vp_state.used);

@@ -4,9 +4,9 @@
 
 #include "base/process.h"
 
-/* A tool's callback may fork under a driver call of ours: then the lock is this thread's already. Under one of the
- * program's own, or in a signal's handler there, another thread may have the lock that waits for what the driver has
- * taken for this one: it is not waited for without bound. The child is then as after _Fork(). */
+/* A tool's callback may fork during a driver call of the library: then this thread has the lock already. If it forks
+ * during a driver call of the program, or in a signal handler, another thread may have the lock and wait for what the
+ * driver has locked for this one: so the wait for the lock is bounded. Without it, the child is as after _Fork(). */
 VP_NOT_ANALYSED /* what it takes, the next two let go */ void vp_api_fork_prepare(void) {
     if (vp_thread.inside || vp_thread.forks || !vp_lock_for_a_while(&vp_imports_in_hand))
         return;
@@ -25,9 +25,9 @@ VP_NOT_ANALYSED void vp_api_fork_parent(void) {
     vp_lock_release(&vp_imports_in_hand);
 }
 
-/* The parent's CUDA does not exist here: what it had is not ours to hand out or to count. A child whose parent used
- * none starts afresh, unless another thread was in the middle of something. Nothing here waits or allocates: after
- * _Fork() it runs late, and others may hold any lock. */
+/* The parent's CUDA does not exist in the child: its memory can neither be handed out nor counted. A child whose parent
+ * did not use CUDA starts afresh, unless another thread was in the middle of something. Nothing here waits or
+ * allocates: after _Fork() it runs late, and other threads may have held any lock. */
 VP_NOT_ANALYSED /* there is one thread */ void vp_api_fork_child(void) {
     const bool midway = !vp_thread.forks && atomic_load(&vp_library_lock.word) != VP_LOCK_FREE;
     vp_process_mark();

@@ -8,15 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Held while memory is opened or closed, so that nobody else opens the same meanwhile. Before the other locks. A fork
- * does not wait for it: what is half made is the parent's. */
+/* Held while memory is opened or closed, so that no other thread opens the same. Taken before the other locks. A fork
+ * does not wait for it: half-opened memory is the parent's. */
 static struct vp_lock opening;
 
-/* Held while descriptors of another process's memory are open here: a child that is forked in between would keep that
- * memory. Not while an answer is waited for. Before the library's lock. */
+/* Held while descriptors of another process's memory are open here, which a child forked meanwhile would keep. Not held
+ * while an answer is awaited. Taken before the library's lock. */
 struct vp_lock vp_imports_in_hand;
 
-/* Whoever is cancelled while it waits for another process would never let go. */
+/* A thread that is cancelled while it waits for another process would never release the lock. */
 static VP_ACQUIRES(opening) int begin_opening(void) {
     int cancel;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
@@ -32,7 +32,7 @@ static VP_RELEASES(opening) void end_opening(int cancel) {
 static struct vp_slab import_slab = VP_SLAB(struct vp_import);
 static uint64_t opened;
 
-/* What is mapped, by where it ends: libraries that keep what they have opened have thousands. */
+/* Imports that are mapped, by their end: libraries that keep imports open have thousands. */
 static RB_HEAD(vp_imports, vp_import) by_end;
 
 static int compare(const struct vp_import *a, const struct vp_import *b) {
@@ -59,7 +59,7 @@ bool vp_import_maps(CUdeviceptr ptr, size_t size) {
     return import && vp_ranges_meet(ptr, size, import->base, import->bytes);
 }
 
-/* Each context opens it for itself, as in CUDA: what it has ends with it alone. */
+/* Each context opens an import for itself, as in CUDA: its imports end with it alone. */
 static struct vp_import *find(const struct vp_ipc_handle *handle, const struct vp_context *ctx) {
     struct vp_import *import;
     vp_list_each(import, &vp_state.imports, link)
@@ -70,7 +70,7 @@ static struct vp_import *find(const struct vp_ipc_handle *handle, const struct v
 
 /* ---- mapping ---- */
 
-/* Gives devices access, or takes it from those that have it, each as far as it goes. */
+/* Gives devices access, or revokes it, for each device as far as the driver allows. */
 static CUresult set_access(struct vp_import *import, uint64_t devices, CUmemAccess_flags flags) {
     CUresult res = CUDA_SUCCESS;
     for (int dev = 0; dev < VP_DEVICES; dev++)
@@ -129,7 +129,7 @@ static CUresult begin(const struct vp_ipc_reply *reply, struct vp_import *import
     return CUDA_SUCCESS;
 }
 
-/* Takes one message, whose descriptors are closed. */
+/* Handles one message, and closes its descriptors. */
 static CUresult map_all(const struct vp_ipc_reply *reply, const int *fds, size_t n, struct vp_import *import,
                         size_t *mapped) {
     CUresult res = reply->result;
@@ -211,11 +211,11 @@ bool vp_import_add_copier(struct vp_import *import, CUdevice dev) {
 
 /* ---- what is not open any more ---- */
 
-/* What is closed cannot be waited for now, as a stream captures or the context cannot be entered. */
+/* Closed memory whose work cannot be waited for now, because a stream captures or the context cannot be entered. */
 static const CUresult LATER = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 
-/* Takes away what is not open any more; while a stream captures, nobody can be waited for, and it stays until something
- * is closed again. Lets the lock go meanwhile. */
+/* Unmaps what is no longer open. While a stream captures, nothing can be waited for, so it stays until another close.
+ * Releases the lock meanwhile. */
 static VP_LOCKED CUresult take_away(struct vp_import *import) {
     bool over;
     if (atomic_load(&vp_state.timelines.captures))

@@ -17,11 +17,12 @@ static const char MAGIC[8] = {'V', 'P', 'o', 'o', 'l', 'I', 'P', 'C'};
 
 enum { VERSION = 1 };
 
-/* Where IPC is at work, synchronous blocks from this size on have their handles to themselves. Below, rounding up to a
- * granule would more than double them; CUDA itself advises to share whole 2 MiB alone. */
+/* In a process that uses IPC, synchronous blocks of this size and more get handles of their own. For smaller ones,
+ * rounding up to a granule would more than double them; CUDA itself advises to share only whole 2 MiB. */
 enum { ALONE_FROM = 1 << 20 };
 
-/* Until who cannot be accepted is tried again: descriptors may lack, or a filter of system calls forbid it. */
+/* The time until a connection that could not be accepted is tried again: descriptors may be lacking, or a system call
+ * filter may forbid it. */
 enum { AGAIN_NS = 5000000 };
 
 static struct {
@@ -122,7 +123,7 @@ static VP_LOCKED void fill_reply(const struct vp_ipc_request *ask, uint64_t done
     reply->asked = block->asked;
 }
 
-/* Sends what the client asks for. The allocation may be freed meanwhile: then the next message says so. */
+/* Sends what the client requests. If the allocation is freed meanwhile, the next message says so. */
 static void answer(void) {
     static struct vp_ipc_reply reply; /* of the one thread that answers */
     struct vp_ipc_request ask;
@@ -146,8 +147,8 @@ static void answer(void) {
     }
 }
 
-/* The program may close all descriptors but its own, and have its own connections under the listener's number: those
- * are not ours to accept. */
+/* The program may close all descriptors that it did not open, and get a connection of its own under the listener's
+ * number, which we must not accept. */
 static bool listens_still(void) {
     int fd = -EMFILE;
     if (vp_descriptor_is_ours(&exporter.listener))

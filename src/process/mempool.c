@@ -85,7 +85,7 @@ uint64_t vp_mempool_reserved(const struct vp_mempool *mp) {
     return mp->used + vp_mempools_idle(mp->device, mp);
 }
 
-/* Has no block come or gone since the program was told that what is idle on the device is free? */
+/* Has no block been allocated or freed since the program was told that the device's idle memory is free? */
 static VP_LOCKED bool told_as_free(const struct vp_mempool *mp) {
     return vp_state.told[mp->device].idle &&
            vp_state.told[mp->device].generation == vp_pool_generation(vp_state.pools[mp->device]);
@@ -112,8 +112,8 @@ void vp_mempool_account(void *mempool, size_t size, bool taken) {
     }
 }
 
-/* As in CUDA, one that is destroyed stays for what it has freed: work of other devices may be under way there, which
- * the stream of the free waits for. Until that is over it is open to them. */
+/* As in CUDA, a destroyed pool stays while work uses what it has freed: other devices may be working there, and the
+ * stream of the free waits for them. Until then its memory stays open to them. */
 static VP_LOCKED void close_ended(void) {
     struct vp_mempool *mp, *next;
     atomic_fetch_and(&vp_state.sync_matters, ~(unsigned)VP_SYNC_ENDED);
@@ -135,7 +135,8 @@ static VP_LOCKED void close_ended(void) {
     }
 }
 
-/* Looks a pool up with the lock held; NULL with it free, as where what is asked is not `sane`. Hence not analysed. */
+/* Looks up a pool. Returns with the lock held; or NULL with the lock free, also if the request is not `sane`. Hence not
+ * analysed. */
 static VP_TRIES(vp_library_lock) VP_NOT_ANALYSED struct vp_mempool *enter_with(CUmemoryPool handle, bool sane) {
     if (!sane || !handle || !vp_enter())
         return NULL;
@@ -210,7 +211,7 @@ void vp_api_pool_set_current(CUdevice dev, CUmemoryPool pool) {
     vp_leave();
 }
 
-/* What a pool is, and how it is set, its handle in the driver knows. What it holds is here. */
+/* The driver's handle has the properties and settings of a pool; its accounts are here. */
 CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
     if (!value || attr < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT || attr > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return VP_NOT_OURS;
@@ -324,9 +325,9 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
 
 /* ---- where the program waits on the host ---- */
 
-/* What the thresholds that the program has set leave idle on a device. The idle memory is everybody's: what one pool
- * would keep, another may have got. A pool whose threshold was never set has no say: CUDA's default would give
- * everything back, which is what this library is there to avoid. */
+/* The idle memory of a device that thresholds set by the program keep. Idle memory is shared: what one pool would keep,
+ * another may have taken. Pools without a threshold do not count: CUDA's default would give everything back, which this
+ * library exists to avoid. */
 static VP_LOCKED uint64_t idle_allowed(CUdevice dev) {
     uint64_t idle = 0;
     bool any = false;

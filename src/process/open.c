@@ -34,7 +34,7 @@ static void dropped(CUdevice device, const struct vp_region *block) {
     vp_record('f', device, block->serial, block->asked, 0);
 }
 
-/* As under ulimit -v, and by batch systems that limit a job's memory so. 0: any number. */
+/* The limit on addresses, as set by ulimit -v, or by batch systems that limit a job's memory. 0: none. */
 static size_t addresses(void) {
     struct rlimit most;
     return getrlimit(RLIMIT_AS, &most) || most.rlim_cur == RLIM_INFINITY ? 0 : most.rlim_cur;

@@ -13,13 +13,13 @@ enum { PATTERN = 0x7fbadbad };
 /* What is compared on the host at a time. */
 enum { WINDOW = 4 << 20 };
 
-/* How long a stream may take until what it was given can be looked at. It may wait for the host, which is here. */
+/* How long a stream may take until its fills can be checked: it may be waiting for this very thread. */
 static const uint64_t LOOK_NS = 1000000000;
 
-/* Answers that are errors, after which the device is taken to be lost. */
+/* Driver errors after which the device counts as lost. */
 enum { ERRORS_MOST = 16 };
 
-/* Reports that are printed; more are counted. */
+/* The number of reports that are printed; further ones are only counted. */
 enum { REPORTS = 20 };
 
 struct vp_poison_counts vp_poison_counts;
@@ -48,7 +48,7 @@ static struct record **head_of(uint64_t birth) {
     return &heads[birth % HEADS];
 }
 
-/* Where there is no memory for it the bytes go unchecked. */
+/* Without memory for a record the bytes stay unchecked. */
 static void record_add(const struct record *like) {
     struct record *rec = vp_slab_alloc(&slab);
     if (!rec)
@@ -141,7 +141,7 @@ static VP_LOCKED void wait_for_own(const struct place *p) {
     }
 }
 
-/* Waits until the stream has done what it was given: false after the bound, or an error. */
+/* Waits until the stream has done its work so far: false after the time is up, or an error. */
 static VP_LOCKED bool wait_for(const struct place *p, uint64_t most_ns) {
     const uint64_t begin = vp_clock_ns();
     CUevent event;
@@ -294,7 +294,7 @@ static bool take(CUdevice dev, uint64_t birth, size_t begin, size_t end, struct 
     return false;
 }
 
-/* What blocks of PyTorch's cache have written to a chunk is nobody's fault. */
+/* Writes by blocks of PyTorch's cache to a chunk are no fault. */
 static void forget_cached(CUdevice dev, struct vp_chunk *chunk) {
     struct record rec;
     while (chunk->cached && take(dev, chunk->birth, 0, chunk->size, &rec))
@@ -308,7 +308,7 @@ struct part {
     size_t begin, end; /* in it */
 };
 
-/* That at `*at`, which moves behind it; false: there is none. */
+/* The part at `*at`, which is advanced; false: there are no more. */
 static VP_LOCKED bool part_next(const struct vp_memory *mem, const struct vp_region *r, CUdeviceptr *at,
                                 struct part *out) {
     if (*at >= vp_region_end(r))

@@ -111,13 +111,13 @@ size_t vp_pressure_trim_all(void) {
     return given;
 }
 
-/* A pool that could give memory back once work has ended; NULL: there is nothing to wait for. */
+/* A pool that can give memory back once work has ended; NULL: there is nothing to wait for. */
 static VP_LOCKED struct vp_pool *shrinkable(void) {
     vp_pools_each(pool) if (vp_pool_shrinkable(pool)) return pool;
     return NULL;
 }
 
-/* Waits without the lock until some of what is pending is over and could be given back; true then. */
+/* Waits without the lock until some pending memory is ready and could be given back; returns true then. */
 static VP_LOCKED bool wait_pending(struct vp_relief *relief, size_t wanted) {
     struct vp_pool *const first = shrinkable();
     const uint64_t begin = vp_clock_ns();
@@ -136,10 +136,10 @@ static VP_LOCKED bool wait_pending(struct vp_relief *relief, size_t wanted) {
     return gained;
 }
 
-/* What a context, a module or a graph may take, where nobody says. */
+/* What a context, a module or a graph may take, if that is not known. */
 enum { UNKNOWN = 512 << 20 };
 
-/* Without a pool of our own on the device there is none to lend either; it is opened, as nothing is lost by it. */
+/* Without a pool on the device, there is none to lend for it either: opens one, which costs nothing. */
 static VP_LOCKED bool borrow(struct vp_relief *relief, size_t wanted) {
     CUdevice dev;
     struct vp_pool *pool = vp_state.drv.cuCtxGetDevice(&dev) ? NULL : vp_state_pool(dev);

@@ -7,8 +7,8 @@
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
 static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62, IMPORT_ID_BASE = UINT64_C(1) << 61;
 
-/* What other processes have idle, and give when it is asked for. Alone, they would have given it back as they freed it,
- * and programs go by what they are told before they ask for any. */
+/* The idle memory of other processes, which they give on request. Alone on the device, they would have given it back
+ * when they freed it, and programs plan by what is reported as free before they request any. */
 static VP_LOCKED size_t lent_when_asked(CUdevice dev) {
     const CUuuid uuid = vp_ipc_uuid(dev), none = {{0}};
     if (!vp_options()->page || !memcmp(&uuid, &none, sizeof uuid))
@@ -111,7 +111,8 @@ CUdeviceptr vp_api_mapped_address(CUdeviceptr ptr, size_t size, bool ordered) {
     return ours ? NOWHERE : ptr;
 }
 
-/* Is it another device's, to which the program has given the current context no access? It may be open for copies. */
+/* Is it memory of another device to which the program has not given the current context access? It may be open for
+ * copies. */
 static VP_LOCKED bool out_of_sight(const struct vp_pool *pool, const struct vp_region *r,
                                    const struct vp_import *import) {
     const struct vp_context *ctx = vp_context_current(&vp_state.timelines);
@@ -134,8 +135,8 @@ CUresult vp_api_address_range(CUdeviceptr *base, size_t *size, CUdeviceptr ptr) 
     return hidden ? CUDA_ERROR_NOT_FOUND : ours ? CUDA_SUCCESS : VP_NOT_OURS;
 }
 
-/* Where it lies and whose it is: to the driver, it is of a chunk and a reservation. Mapped are whole granules, as they
- * can be shown to others. */
+/* Where the memory is and whose it is: the driver describes a chunk and a reservation. Whole granules are reported as
+ * mapped, as they can be exported. */
 static bool described(void *data, CUpointer_attribute attribute, CUdeviceptr base, size_t size, CUdeviceptr mapped,
                       CUdeviceptr mapped_end, uint64_t id, CUcontext context) {
     switch (attribute) {
@@ -164,7 +165,8 @@ static bool decompresses(const struct vp_pool *pool, const struct vp_region *r) 
     return r->sync ? !pool->mem.engine || (!r->spilled && pool->mem.prop.allocFlags.usage) : mp && mp->decompresses;
 }
 
-/* To CUDA, spilled memory is the host's, and what sleeps is none. Programs that were told so would touch it there. */
+/* CUDA takes spilled memory for host memory, and memory that is asleep for none. Programs that are told so would access
+ * it from the host. */
 static VP_LOCKED CUresult unknown_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr,
                                             const struct vp_pool *pool, const struct vp_region *r) {
     switch (attribute) {
@@ -236,7 +238,7 @@ CUresult vp_api_pointer_attribute(void *data, CUpointer_attribute attribute, CUd
 
 atomic_uint vp_sync_flag;
 
-/* Once: the driver waits with it for a thread that launches, and that one may wait for who sets it. */
+/* Only once: the driver call waits for a thread that launches, which may be waiting for the caller. */
 bool vp_sync_memops(struct vp_context *ctx) {
     const struct vp_driver *drv = &vp_state.drv;
     unsigned flags;

@@ -10,15 +10,16 @@
 
 #include <errno.h>
 
-/* Smaller requests are many, and what they would free together is little. */
+/* Smaller requests are frequent, and spilling them would free little. */
 static const size_t SPILL_ABOVE = 32 << 20;
 
-/* What stays of a full device: for requests that may not be spilled, and for CUDA itself, whose code is loaded lazily,
- * workspaces and local memory. A share of it, and at least so much, but of a small one no more than LEAST_SHARE. */
+/* What is kept free on a full device: for requests that may not be spilled, and for CUDA itself, which loads code
+ * lazily and needs workspaces and local memory. A share of the device, and at least KEPT_LEAST; of a small device at
+ * most LEAST_SHARE. */
 enum { KEPT_SHARE = 128, LEAST_SHARE = 16 };
 static const size_t KEPT_LEAST = 64 << 20;
 
-/* No more lines than one in so long, of what was done and of what was refused. */
+/* At most one line in this time about what was spilled, and one about what was refused. */
 static const uint64_t SAY_EVERY_NS = UINT64_C(60000000000);
 
 uint64_t vp_spill_refused[VP_DEVICES][VP_SPILL_REFUSED_COUNT];
@@ -29,7 +30,7 @@ static bool forced(size_t asked) {
 
 /* ---- may it? ---- */
 
-/* Others reach such memory in other ways than the device's, or not at all. */
+/* Others access host memory in other ways than device memory, or not at all. */
 static VP_LOCKED enum vp_spill_refusal refusal(const struct vp_pool *pool, size_t asked) {
     const CUdevice dev = pool->mem.device;
     if (asked <= SPILL_ABOVE && !forced(asked))
@@ -51,8 +52,8 @@ static size_t kept_of(const struct vp_pool *pool) {
     return whole / KEPT_SHARE > least ? whole / KEPT_SHARE : least;
 }
 
-/* A large request that the device has memory for, but with less left than is to stay, spills that much. Not more: else
- * it is to ask others and to wait first, as any that would fail. */
+/* A large request that fits on the device, but would leave less than is to be kept free, spills that much; not more,
+ * since a request that would fail must first ask other processes and wait. */
 bool vp_spill_is_due(struct vp_pool *pool, size_t asked) {
     const size_t idle = vp_pool_idle(pool);
     if (forced(asked) || asked <= SPILL_ABOVE)

@@ -91,7 +91,7 @@ void vp_step_in(void) {
     vp_lock_in_turn();
 }
 
-/* Of a thread that calls the driver, and writes files. The program's own may have less by default. */
+/* The stack of a thread that calls the driver and writes files. The program's default may be less. */
 enum { STACK_LEAST = 1 << 20 };
 
 int vp_thread_start(void *(*run)(void *)) {

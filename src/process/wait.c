@@ -18,7 +18,7 @@ static void relax_cpu(void) {
 #endif
 }
 
-/* Each look asks the driver, under a lock of its own that launches take, too: not oftener than it helps. */
+/* Each check queries the driver, under a lock that launches take, too: no more often than it helps. */
 static const uint64_t LOOK_EVERY_NS = 10000, NAP_FROM_NS = 1000000;
 
 static void spin_for(uint64_t ns) {
@@ -38,11 +38,11 @@ static void pause_for(uint64_t waited_ns) {
         vp_clock_sleep(50000);
 }
 
-/* The lock is not handed on in turn: whoever lets it go for a moment could have it again before those that it has kept
- * waiting wake up. These get so many naps more, together. */
+/* The lock is not passed on in order: a thread that releases it for a moment could take it again before the threads
+ * that it kept waiting wake up. These get this many more naps, together. */
 enum { NAPS = 400, LOOKS = 8 };
 
-/* What a context holds up that has ended with nobody telling would be waited for in vain. */
+/* Work held up by a context whose end no call reported would be waited for in vain. */
 static VP_LOCKED void drop_ended(void) {
     struct vp_context *ctx;
     vp_list_each(ctx, &vp_state.timelines.contexts, link)
@@ -92,15 +92,16 @@ bool vp_wait_is_hopeless(struct vp_pool *pool, size_t size) {
            (size > idle && !vp_memory_possible(&pool->mem, vp_round_up(size - idle, pool->mem.granularity)));
 }
 
-/* Once nothing older is left, others may have had what came of it. CUDA's would have waited for what they have freed.
- */
+/* Once no older work is left, other threads may have taken what it freed. CUDA's own call would have waited for what
+ * they freed. */
 static VP_LOCKED bool goes_on(struct vp_pool *pool, size_t size, uint64_t *serial) {
     if (!vp_timelines_waiting(&vp_state.timelines, *serial) && !vp_wait_is_hopeless(pool, size))
         *serial = UINT64_MAX;
     return vp_timelines_waiting(&vp_state.timelines, *serial);
 }
 
-/* Is something held up by a context that another thread ends, or may be ending? That is asked for nothing meanwhile. */
+/* Is something held up by a context that another thread is ending, or may be? Such a context is not queried meanwhile.
+ */
 static VP_LOCKED bool one_ends(const struct vp_timelines *ls) {
     const struct vp_timeline *timeline;
     vp_list_each(timeline, &ls->pending, pending)
@@ -132,8 +133,8 @@ bool vp_wait_pending(struct vp_pool *pool, size_t size, uint64_t serial, uint64_
     return false;
 }
 
-/* Whose work could have touched the bytes: the device's own, that of all that it was opened to, and of all others once
- * some copy has named a context for each end, or some graph was launched, which needs no access. */
+/* The devices whose work could have accessed the memory: the device itself, those that it was opened to, and all others
+ * once a copy has named a context for each end, or a graph was launched, which needs no access. */
 uint64_t vp_devices_of_all(const struct vp_pool *pool) {
     return vp_devices_touching(UINT64_C(1) << pool->mem.device | pool->mem.peers | pool->mem.copiers);
 }
