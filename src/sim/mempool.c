@@ -351,7 +351,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle)) {
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (!pool || pool->is_default)
+    if (!pool || pool->is_default || (pool->imported && pool->live)) /* the last was seen on an H200 */
         return CUDA_ERROR_INVALID_VALUE;
     if (sim.devices[pool->device].pool == pool)
         sim.devices[pool->device].pool = NULL;
