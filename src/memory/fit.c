@@ -162,6 +162,14 @@ void vp_memory_refile(struct vp_memory *mem) {
     mem->moves = mem->timelines->moves;
 }
 
+/* What has waited for nothing is filed anew, too: vp_piece_synchronized() no longer knows the timeline by its id. */
+void vp_fit_close_timeline(struct vp_memory *mem, const struct vp_timeline *timeline) {
+    struct vp_index *index, *next;
+    if (timeline->store && timeline->store->synchronized)
+        vp_list_each_safe(index, next, &mem->indexes, link)
+            refresh_index(mem, index);
+}
+
 bool vp_fit_refresh(struct vp_memory *mem) {
     vp_timelines_poll(mem->timelines, true);
     /* Somebody else may have asked since the last time, and moved our timelines. */

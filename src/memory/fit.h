@@ -63,6 +63,8 @@ struct vp_fit vp_fit_host(struct vp_memory *mem, const struct vp_request *req, c
 bool vp_fit_has_chunk(const struct vp_memory *mem);
 /* Asks the timelines what has completed, and refiles the regions that this changes. True if anything did. */
 bool vp_fit_refresh(struct vp_memory *mem);
+/* A timeline ends: what it had freed before the program waited for it can be told apart afterwards, too. */
+void vp_fit_close_timeline(struct vp_memory *mem, const struct vp_timeline *timeline);
 /* Makes the stream wait for a fence if it must, and counts that. Returns as vp_fence_wait(). */
 int vp_fit_await(struct vp_memory *mem, const struct vp_fence *fence, struct vp_timeline *timeline);
 /* Makes the stream wait for what [addr, end) of a free region still needs. 0 or -EIO. */

@@ -213,6 +213,7 @@ void vp_pool_close_timeline(struct vp_pool *pool, struct vp_timeline *timeline) 
     struct vp_evicted evicted[VP_STREAM_CACHE_PARKED];
     struct vp_stream_cache *cache = cache_known(pool, timeline);
     vp_bare_close_timeline(pool, timeline);
+    vp_fit_close_timeline(&pool->mem, timeline);
     if (!cache)
         return;
     timeline->store->cache = NULL;

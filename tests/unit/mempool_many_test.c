@@ -366,6 +366,22 @@ Test(mempool, forbidden_reuse_tells_what_was_freed_since_the_synchronise) {
     door_close();
 }
 
+/* Its end is no reason to forget that the program has waited for it. */
+Test(mempool, forbidden_reuse_knows_of_a_synchronise_whose_stream_has_ended) {
+    CUmemoryPool pool;
+    door_open("capacity=64M,granularity=64K,lazy=0");
+    cu_ok(cuDeviceGetDefaultMemPool(&pool, 0));
+    forbid_reuse(pool);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), t = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_free_async(door_take(4 * MiB, s), s));
+    cu_ok(door_stream_synchronize(s));
+    cu_ok(door_stream_destroy(s));
+    vp_timelines_poll_for(&vp_state.timelines, 1000 * 1000 * 1000);
+    door_take(4 * MiB, t);
+    cr_assert_eq(vp_state.pools[0]->mem.stats.held_bytes, 4 * MiB);
+    door_close();
+}
+
 /* The time of a synchronise with so many pieces of free memory of two streams, which live blocks keep apart. */
 static uint64_t synchronise_strictly(CUdeviceptr *blocks, int from, int to, CUstream s) {
     for (int i = from; i < to; i++)
