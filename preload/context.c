@@ -84,7 +84,8 @@ CUresult cuCtxSynchronize(void) {
     bool ours = vp_door_enter();
     CUresult res = VP_REAL(cuCtxSynchronize)();
     if (ours)
-        res == CUDA_SUCCESS ? vp_api_synchronized(VP_WAITED_CONTEXT, NULL) : vp_api_failed(res);
+        res == CUDA_SUCCESS ? vp_api_synchronized(VP_WAITED_CONTEXT, NULL)
+                            : vp_api_failed(VP_WAITED_CONTEXT, NULL, res);
     vp_door_leave();
     return res;
 }

@@ -62,7 +62,8 @@
 /* A call in which the host waits for the device. */
 #define VP_MAKE_WAITED(symbol, like, what, which, ...)                                                                 \
     VP_MAKE_BRACKETED(symbol, like, (void)0,                                                                           \
-                      res == CUDA_SUCCESS ? vp_api_synchronized(what, which) : vp_api_failed(res), __VA_ARGS__)
+                      res == CUDA_SUCCESS ? vp_api_synchronized(what, which) : vp_api_failed(what, which, res),        \
+                      __VA_ARGS__)
 #define VP_MAKE_AROUND(symbol, like, first, then, ...) VP_MAKE_DOOR(symbol, first, false, 0, then, __VA_ARGS__)
 #define VP_MAKE_TRIED(symbol, like, ...) VP_MAKE_DOOR(symbol, (void)0, true, 0, (void)0, __VA_ARGS__)
 /* Notes queued work when the door is left. */

@@ -207,9 +207,9 @@ CUresult vp_api_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, s
  * that the program has set then goes back, and pools without opportunistic reuse may use what became ready. */
 enum vp_waited { VP_WAITED_CONTEXT, VP_WAITED_STREAM, VP_WAITED_EVENT };
 void vp_api_synchronized(enum vp_waited what, void *which); /* the stream, or the context; NULL: the current one */
-/* Called after such a wait has failed. If the current context does not recover from the error, allocations and frees
- * there return it from now on, as in CUDA. */
-void vp_api_failed(CUresult res);
+/* Called after such a wait has failed. If the context waited for, or the current one, does not recover from the error,
+ * allocations there and frees without a stream return it from now on, as in CUDA. */
+void vp_api_failed(enum vp_waited what, void *which, CUresult res);
 
 /* The process is now coupled with others (a communicator of several ranks; imported memory, events or semaphores; a
  * stream-memory wait): policies no longer let streams wait early. `why` is a string constant for the log. */

@@ -232,14 +232,14 @@ CUresult door_end_capture(CUstream stream, CUgraph *graph) {
 CUresult door_stream_synchronize(CUstream stream) {
     CUresult res = cuStreamSynchronize(stream);
     if (doors_direct)
-        res ? vp_api_failed(res) : vp_api_synchronized(VP_WAITED_STREAM, stream);
+        res ? vp_api_failed(VP_WAITED_STREAM, stream, res) : vp_api_synchronized(VP_WAITED_STREAM, stream);
     return res;
 }
 
 CUresult door_synchronize(void) {
     CUresult res = cuCtxSynchronize();
     if (doors_direct)
-        res ? vp_api_failed(res) : vp_api_synchronized(VP_WAITED_CONTEXT, NULL);
+        res ? vp_api_failed(VP_WAITED_CONTEXT, NULL, res) : vp_api_synchronized(VP_WAITED_CONTEXT, NULL);
     return res;
 }
 

@@ -81,6 +81,32 @@ Test(api, an_error_that_stays_is_told_by_each_call) {
     door_close();
 }
 
+/* Though another is current: that goes on, unless it answers so, too. */
+Test(api, an_error_that_stays_is_of_the_context_waited_for) {
+    CUdeviceptr ptr;
+    CUcontext two, one = door_open("capacity=64M,granularity=64K,lazy=0,timeout=300,devices=2");
+    CUdeviceptr mine = door_malloc(MiB), other = door_malloc(MiB), last = door_malloc(MiB);
+    cu_ok(door_primary(&two, 1));
+    cu_ok(cuCtxSetCurrent(two));
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(cuCtxSetCurrent(one));
+    vp_sim_fail("cuStreamSynchronize", -1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cr_assert_eq(door_stream_synchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+    cu_ok(door_free(mine));
+    vp_api_failed(VP_WAITED_CONTEXT, two, CUDA_ERROR_ILLEGAL_ADDRESS);
+    vp_api_failed(VP_WAITED_EVENT, NULL, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cu_ok(door_free(other));
+    cu_ok(door_free(door_malloc(MiB)));
+    vp_sim_fail("cuMemAlloc", -1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cu_ok(cuCtxSetCurrent(two));
+    cr_assert_eq(door_alloc(&ptr, MiB), CUDA_ERROR_ILLEGAL_ADDRESS);
+    cu_ok(cuCtxSetCurrent(one));
+    vp_sim_fail("cuStreamQuery", -1, CUDA_ERROR_ILLEGAL_ADDRESS);
+    vp_api_failed(VP_WAITED_EVENT, NULL, CUDA_ERROR_ILLEGAL_ADDRESS);
+    cr_assert_eq(door_free(last), CUDA_ERROR_ILLEGAL_ADDRESS);
+    door_close();
+}
+
 /* Either free takes memory of either kind, as in CUDA. */
 Test(api, either_free_will_do) {
     door_open(SIM);
