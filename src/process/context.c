@@ -35,7 +35,7 @@ void vp_api_failed(enum vp_waited what, void *which, CUresult res) {
     if (what == VP_WAITED_CONTEXT)
         ctx = which ? vp_table_get(&ls->by_handle, (uintptr_t)which) : current;
     else if (what == VP_WAITED_STREAM)
-        ctx = vp_timeline_get(ls, which, &timeline) ? current : timeline->context;
+        ctx = vp_timeline_get(ls, which, &timeline) ? NULL : timeline->context;
     if (ctx)
         vp_context_failed(ctx, res);
     /* Whose an event is cannot be asked; and some errors end all contexts of the process. */
