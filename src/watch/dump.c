@@ -27,7 +27,7 @@ static unsigned written VP_GUARDED_BY(vp_dump_guard);
 
 /* ---- when ---- */
 
-/* Seconds as "5" or "0.25", in milliseconds; 0: it is no such number, or too small. */
+/* Reads seconds, as "5" or "0.25". Returns milliseconds; 0: it is no such number, or less than 0.1 s. */
 static uint64_t read_seconds(const char *text, size_t n) {
     uint64_t ms = 0, unit = 1000;
     bool point = false;
@@ -84,7 +84,7 @@ void vp_dump_open(void) {
 
 /* ---- in memory: of all pools at one moment, added up ---- */
 
-/* The figures of the request's device. */
+/* Asks the driver for the figures of the device that the request is for. */
 static VP_LOCKED void ask_device(const struct vp_pool *pool, struct vp_dump_device *d) {
     static const CUdevice_attribute where[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
                                                CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
@@ -131,8 +131,8 @@ static VP_LOCKED struct vp_dump *take(enum vp_dump_reason reason, const struct v
     return dump;
 }
 
-/* The lock is taken, and given back, without what vp_enter() and vp_leave() do beside: they may call the driver, and a
- * dump is made where CUDA may be gone. */
+/* Takes and releases the lock without the other steps of vp_enter() and vp_leave(): those may call the driver, and a
+ * dump may be made when CUDA is gone. */
 struct vp_dump *vp_dump_take(enum vp_dump_reason reason, const struct vp_dump_request *request) {
     int err = -EBUSY;
     if (atomic_load_explicit(&vp_state.phase, memory_order_acquire) != VP_OPEN || vp_thread.inside)
@@ -165,11 +165,11 @@ void vp_dump_free(struct vp_dump *dump) {
 
 /* ---- files ---- */
 
-/* A file is written under another name first: under its own, nobody ever sees half a dump. What had the name before, a
- * file with another name too, say, is left as it was. What is there and no plain file (/dev/null, /dev/stderr) is not
- * replaced, but written to. */
+/* Writes a file under another name first, so nobody ever sees half a dump under its own name, then renames it. A file
+ * that had the name before, and perhaps has other names (hard links), keeps its contents. What is not a regular file
+ * (/dev/null, /dev/stderr) is not replaced: the dump is written to it. */
 static int write_file(const struct vp_dump *dump, int device, const char *name) {
-    static char other[VP_OPTION_TEXT + 64]; /* under the dumps' lock, as all of this: the stack may be small */
+    static char other[VP_OPTION_TEXT + 64]; /* static, as the stack may be small; guarded by the dumps' lock */
     struct stat there;
     const bool special = !lstat(name, &there) && !S_ISREG(there.st_mode);
     int fd = special ? vp_output_open(name, O_APPEND) : vp_output_beside(name, ".tmp", 0644, other, sizeof other);
@@ -255,7 +255,7 @@ VP_PUBLIC int vpool_snapshot(int fd) {
     struct vp_dump *dump = vp_dump_take(VP_DUMP_REQUEST, NULL);
     if (dump)
         dump->number = ++written;
-    vp_dump_unlock(); /* whoever reads at the other end may take its time */
+    vp_dump_unlock(); /* the reader at the other end may be slow */
     if (dump)
         err = vp_dump_json(dump, -1, fd);
     vp_dump_free(dump);
@@ -266,8 +266,8 @@ VP_PUBLIC int vpool_snapshot(int fd) {
  * operation. It takes no signals, calls nothing of CUDA, and ends with the process. A forked child has none, and makes
  * no such dumps; a signal does nothing there ---- */
 
-/* How often somebody has asked, counted in a word of our own, until there is a page with one that others reach; and how
- * many of these have their answer. The thread sleeps on the word. */
+/* `word` counts how often a dump was asked for: our own word, until there is a page with one that others reach.
+ * `answered` is how many of these requests have been answered. The thread sleeps on the word. */
 static atomic_uint_least32_t own_word, answered;
 static atomic_uint_least32_t *_Atomic word = &own_word;
 
@@ -291,19 +291,19 @@ void vp_dump_hear(atomic_uint_least32_t *shared) {
     uint32_t so_far = atomic_load(&own_word);
     atomic_store(shared, so_far);
     atomic_store(&word, shared);
-    /* A signal may have come in between; and the thread is to sleep elsewhere now. */
+    /* A signal may have come in between; and the thread must sleep on the other word now. */
     if (atomic_load(&own_word) != so_far)
         ring(shared);
     ring(&own_word);
 }
 
-/* Until somebody asks (true), or until then, by vp_clock_ns(); 0: as long as it takes. */
+/* Waits until somebody asks (true), or until that time by vp_clock_ns() (false). 0: there is no time limit. */
 static bool wait_until(uint64_t until_ns) {
     const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
     for (;;) {
         atomic_uint_least32_t *at = atomic_load(&word);
         uint32_t now = atomic_load(at);
-        /* The word of our own counts no more once there is another. */
+        /* Our own word no longer counts once there is another. */
         if (at != atomic_load(&word))
             continue;
         if (now != atomic_load(&answered))
@@ -314,7 +314,7 @@ static bool wait_until(uint64_t until_ns) {
     }
 }
 
-/* Who answers holds the lock, so that the end of the process waits for it. */
+/* Answers with the lock held, so that the end of the process waits for the answer. */
 static void answer(void) {
     int kept_errno = errno;
     if (atomic_load(atomic_load(&word)) != atomic_load(&answered) && vp_dump_lock()) {
@@ -336,7 +336,7 @@ static void *run(void *unused) {
             continue;
         }
         make_if_wanted(VP_DUMP_EVERY);
-        /* One that took longer than it may is followed by a whole pause. */
+        /* After a dump that took longer than the interval, wait a whole interval. */
         const uint64_t now = vp_clock_ns();
         next += every_ns;
         if (now > next)
@@ -346,7 +346,7 @@ static void *run(void *unused) {
 }
 
 static void handle_signal(void) {
-    /* glibc tells names by number only from 2.32 on. */
+    /* glibc gives the names of signals only from 2.32 on. */
     static const struct signal {
         int number;
         const char *name;
@@ -381,7 +381,7 @@ bool vp_dump_start(void) {
     return started && plan->when[VP_DUMP_SIGNAL];
 }
 
-/* The lock stays taken: a thread that came now would be cut off in the middle. */
+/* The lock stays taken: a thread that took it now would be cut off in the middle of a dump. */
 VP_NOT_ANALYSED void vp_dump_end(void) {
     if (atomic_load(&vp_state.phase) != VP_OPEN)
         return;

@@ -14,7 +14,7 @@
 
 enum { FORMAT_VERSION = 1 };
 
-/* Of each holder, in text: for people. The JSON has all. */
+/* The frames of each holder in a text dump, which people read. The JSON has all. */
 enum { HOLDER_FRAMES = 16 };
 
 const char *const vp_dump_reasons[] = {[VP_DUMP_EXIT] = "exit",
@@ -26,7 +26,7 @@ static const char *const states[] = {
     [VP_HOLE] = "hole", [VP_FREE] = "free",     [VP_ZOMBIE] = "zombie",    [VP_RETIRED] = "retired",
     [VP_LIVE] = "live", [VP_BACKED] = "backed", [VP_BUILDING] = "building"};
 
-/* Nobody has had it: neither a stream nor an age tell anything. */
+/* No stream has used it, so it has neither a stream nor an age. */
 static bool is_blank(const struct vp_snap_region *r) {
     return r->state == VP_HOLE || r->state == VP_BUILDING;
 }
@@ -36,8 +36,8 @@ struct when {
     char text[128];
 };
 
-/* ISO 8601, in UTC. gmtime_r would look at the time zone, under a lock of libc's. The date: days are counted from the
- * first of March of year 0, so that the leap day is a year's last. */
+/* The time in ISO 8601, in UTC. gmtime_r() would look at the time zone, under a lock of libc's. For the date, days are
+ * counted from the first of March of year 0, so that a leap day is the last day of its year. */
 static struct when now(void) {
     struct timespec t;
     struct when out;
@@ -66,7 +66,7 @@ size_t vp_dump_largest(const struct vp_dump_device *d) {
     return d->digest.largest_block > built ? d->digest.largest_block : built;
 }
 
-/* What is in the way of a request for all bytes that are not live. */
+/* All bytes that are not live: obstacles are listed for a request of this size. */
 static uint64_t not_live(const struct vp_dump_device *d) {
     return d->digest.free_bytes + vp_dump_fresh(d);
 }
@@ -195,7 +195,7 @@ static void json_device(struct vp_json *j, const struct vp_dump_device *d) {
     vp_json_end_object(j);
 }
 
-/* The stacks that regions name. */
+/* Writes the stacks that regions name. */
 static void json_stacks(struct vp_json *j, const struct vp_dump *dump, int device) {
     const uint32_t count = vp_stack_count() + 1;
     uint8_t *named = vp_stacks_wanted() ? vp_os_take(count) : NULL;

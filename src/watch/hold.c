@@ -17,7 +17,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* 139 GiB are back in 23 s. It is not this program that is to fail. */
+/* Waking a process takes less: 139 GiB are back in 23 s. After this, the hold must not make this program fail. */
 static const uint64_t MOST_NS = 30000000000;
 
 enum lock { IS_FREE, IS_FOR_OTHERS, IS_FOR_THIS };
@@ -31,7 +31,7 @@ static bool is_about(int fd, const CUuuid *uuid) {
     return bytes < (ssize_t)sizeof *uuid;
 }
 
-/* The lock is not kept. */
+/* Looks who has the lock, and does not keep it. */
 static enum lock look(const CUuuid *uuid) {
     char name[64];
     const int place_errno = errno;
@@ -46,7 +46,7 @@ static enum lock look(const CUuuid *uuid) {
 }
 
 bool vp_hold_may_grow(CUdevice device) {
-    static uint64_t since; /* under the library's lock: when the holder `by` was first met */
+    static uint64_t since; /* guarded by the library's lock: when `by` was first seen as the holder */
     static uint32_t by;
     struct vp_shared_stats *page = vp_shared_stats_page;
     uint32_t holder = page ? atomic_load_explicit(&page->ties.hold, memory_order_acquire) : 0;
@@ -60,7 +60,7 @@ bool vp_hold_may_grow(CUdevice device) {
     const enum lock found = now - since < MOST_NS ? look(&uuid) : IS_FREE;
     if (found != IS_FREE)
         return found == IS_FOR_OTHERS;
-    /* Unless another has raised it by now. */
+    /* Clears the word, unless another process has raised it by now. */
     atomic_compare_exchange_strong(&page->ties.hold, &holder, 0);
     return true;
 }

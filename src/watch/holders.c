@@ -22,12 +22,12 @@
 struct frame {
     enum vp_frame_kind kind;
     char function[256];
-    const char *file; /* Python's; of native code the module's; else the words */
-    uint64_t place;   /* the line; an address in the module's file */
+    const char *file; /* the Python file, the native module's file, or else the words */
+    uint64_t place;   /* the line, or an address in the module's file */
     uint32_t module;
 };
 
-/* Of a function that its module exports. It may be another module by now that lies there. */
+/* Fills in the name of a function that its module exports, unless another module lies at that address now. */
 static void name_function(struct frame *f) {
     const ElfW(Sym) *symbol = NULL;
     Dl_info info;
@@ -39,7 +39,7 @@ static void name_function(struct frame *f) {
     snprintf(f->function, sizeof f->function, "%s", info.dli_sname);
 }
 
-/* With `named`, of native code with the function's name, too. */
+/* Takes a label apart. With `named`, a native frame also gets its function's name. */
 static struct frame frame_of(uint32_t number, bool named) {
     const char *text = vp_frame(number)->label, *colon;
     struct frame f = {.kind = vp_frame(number)->kind, .file = text};
@@ -60,7 +60,7 @@ static struct frame frame_of(uint32_t number, bool named) {
 
 /* ---- JSON ---- */
 
-/* With its number, and named. */
+/* Writes a frame: with its number if `numbered`, and with the name of a native function if `named`. */
 static void json_frame(struct vp_json *j, uint32_t number, bool numbered, bool named) {
     struct frame f = frame_of(number, named);
     char address[24];
@@ -126,7 +126,7 @@ void vp_holders_stacks_json(struct vp_json *j, uint8_t *named, uint32_t count) {
 
 /* ---- to a reader of the page ---- */
 
-/* A file of its own each time: whoever reads the last one keeps that. */
+/* Writes a new file for each answer: a reader that still has the last one open keeps that. */
 static void write_answer(const char *page, uint32_t device) {
     struct vp_json j;
     char name[96], buffer[4096];
@@ -189,7 +189,7 @@ void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, co
 
 void vp_holders_log(uint32_t stack) {
     enum { FRAMES = 8 };
-    /* Too large for some stacks; far from full. */
+    /* Too large for some stacks. The buffer never becomes full, so nothing is written before the log. */
     struct vp_text *t = vp_log_shows(VP_LOG_WARN) ? vp_os_take(sizeof *t) : NULL;
     if (!t)
         return;

@@ -42,13 +42,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The file grows by a step at a time: a plain one takes some forty thousand events, a packed one as many. More than a
- * step is mapped, for what crosses from one to the next: a line, or a member and its copy. A killed process leaves as
- * much of nothing behind its text. */
+/* The file grows by one step at a time: some forty thousand events in a plain file, as many in a packed one. The
+ * mapping is longer than a step, for what crosses from one step to the next: a line, or a member and its copy. A killed
+ * process leaves up to that many unused bytes behind its text. */
 enum { PLAIN_STEP = 1 << 20, PACKED_STEP = 256 << 10 };
 
-/* So many bytes of single lines are compressed together. Hidden by one extra field they must leave room in it
- * for an intact page behind what was made ready (49152 + 4096 + 300 < 65535); more compress little better. */
+/* This many bytes of single lines are compressed together. When one extra field hides them, it must have room left for
+ * an intact page behind what was made ready (49152 + 4096 + 300 < 65535). Larger groups compress little better. */
 enum { SINGLES = 48 << 10 };
 
 enum { PAGE = 4096, HEAD = 12, EXTRA_MOST = 65535, STORED = 5, TRAILER = 8 };
@@ -61,13 +61,13 @@ enum { EMPTY_BODY = sizeof empty_body };
 struct vp_journal_work {
     size_t n;
     uint32_t crc;
-    /* That of the single lines: it is shorter, without their frames. */
+    /* the text of the single lines, without their frames */
     uint8_t text[SINGLES + 2 * VP_JOURNAL_LINE];
     uint8_t packed[SINGLES + 2 * VP_JOURNAL_LINE + VP_DEFLATE_EXTRA];
     _Alignas(64) uint8_t deflate[];
 };
 
-/* Bytes that are mapped. */
+/* The number of bytes that are mapped. */
 static size_t window_of(const struct vp_journal *j) {
     return j->packed ? 2 * PACKED_STEP : PLAIN_STEP + PAGE;
 }
@@ -78,7 +78,7 @@ struct __attribute__((packed)) extra_length {
     uint16_t bytes;
 };
 
-/* What was stored before is in place when this store is: the kernel ends a process between two instructions. */
+/* Stores an extra field's length; all earlier stores are done by then: a kill comes between two instructions. */
 static inline void show(uint8_t *head, size_t extra) {
     atomic_signal_fence(memory_order_seq_cst);
     ((volatile struct extra_length *)(head + HEAD - 2))->bytes = (uint16_t)extra;
@@ -91,7 +91,7 @@ static inline void put_head(uint8_t *at, size_t extra) {
     memcpy(at + HEAD - 2, &(uint16_t){(uint16_t)extra}, 2);
 }
 
-/* From a head at `at`: as far as an extra field can reach and an empty body follows. */
+/* The length of the extra field of a head at `at`, when it is as long as possible and an empty body follows. */
 static inline size_t farthest(size_t at) {
     size_t body = at + HEAD + EXTRA_MOST;
     return (body + EMPTY_BODY) / PAGE * PAGE - EMPTY_BODY - (at + HEAD);
@@ -103,7 +103,7 @@ static inline uint8_t *put_trailer(uint8_t *at, uint32_t crc, size_t n) {
     return at + TRAILER;
 }
 
-/* Copies a little more than `n` bytes: pieces of a fixed length take no call. */
+/* Copies `n` bytes and up to 31 more: copies of a fixed length need no call of memcpy(). */
 static inline void copy_line(uint8_t *to, const char *line, size_t n) {
     enum { PIECE = 32 };
     for (size_t i = 0; i < n; i += PIECE)
@@ -130,7 +130,7 @@ static int grow_packed(struct vp_journal *j, off_t from, off_t to) {
     return 0;
 }
 
-/* All single lines become one member. See above. */
+/* Makes one member of all single lines: see the top of this file. */
 static void pack(struct vp_journal *j) {
     struct vp_journal_work *w = j->work;
     uint8_t *first = j->window + j->first, *last = j->window + j->end;
@@ -169,24 +169,24 @@ static void append_packed(struct vp_journal *j, const char *line, size_t n) {
 
 /* ---- both ---- */
 
-/* To make a file shorter that another process has mapped would end that process. The lock is of the open file, which
- * its mapping keeps: a program that has looked at its own trace has closed no more than that. Some file systems have no
- * locks. */
+/* Locks the file: truncating a file that another process has mapped would end that process. The lock belongs to the
+ * open file, which the mapping keeps open, so it stays when the program has read its own trace and closed that. Some
+ * file systems have no locks. */
 static int lock_file(int fd) {
     struct flock lock = {.l_type = F_WRLCK};
     return fcntl(fd, F_OFD_SETLK, &lock) < 0 && (errno == EACCES || errno == EAGAIN) ? -EBUSY : 0;
 }
 
-/* The program may have closed the descriptor; under its number may be a file of its own. 0, or -EBADF where the
- * journal's cannot be had again. */
+/* The program may have closed the descriptor, and may have opened its own file under the number. Returns 0, or -EBADF
+ * if the journal's file cannot be opened again. */
 static int find_file(struct vp_journal *j) {
     if (vp_descriptor_is_ours(&j->file))
         return 0;
     return *j->path && !vp_descriptor_reopen(&j->file, j->path, O_RDWR) ? 0 : -EBADF;
 }
 
-/* The file reaches as far as the window from `base` on, with room on the disk, and it is mapped. On failure the old
- * stays. */
+/* Makes the file reach to the end of the window that begins at `base`, with room on the disk, and maps the window. On
+ * failure the old window stays. */
 static int map_window(struct vp_journal *j, off_t from, off_t base) {
     off_t to = base + (off_t)window_of(j);
     if (!vp_output_fits((uint64_t)to))
@@ -200,15 +200,15 @@ static int map_window(struct vp_journal *j, off_t from, off_t base) {
     if (mem == MAP_FAILED)
         return -errno;
 #ifdef MADV_POPULATE_WRITE
-    /* All pages at once cost a quarter of what they cost one after the other, at the line that comes to each. Older
-     * kernels do not know it; the pages come by themselves then. */
+    /* Populating all pages at once costs a quarter of faulting them in one by one. Older kernels do not know this
+     * advice; there the pages are faulted in. */
     (void)madvise(mem, window_of(j), MADV_POPULATE_WRITE);
 #endif
     if (j->window)
         vp_os_give(j->window, window_of(j));
     j->window = mem;
     j->base = base;
-    (void)lock_file(j->file.fd); /* that of an open file before it went with the last window */
+    (void)lock_file(j->file.fd); /* the lock of an earlier open file went with the last window */
     return 0;
 }
 
@@ -231,7 +231,7 @@ static size_t work_size(void) {
     return sizeof(struct vp_journal_work) + vp_deflate_size();
 }
 
-/* The lock stays with the parent, whose open file it is of. */
+/* The lock stays with the parent, as it belongs to the open file. */
 int vp_journal_leave(struct vp_journal *j) {
     if (j->window)
         vp_os_give(j->window, window_of(j));
@@ -251,7 +251,7 @@ static int let_go(struct vp_journal *j) {
     return err ? err : closed;
 }
 
-/* From the root on: the program may change its folder. */
+/* Stores the absolute path, as the program may change its working directory. */
 static void know_path(struct vp_journal *j) {
     char link[32];
     snprintf(link, sizeof link, "/proc/self/fd/%d", j->file.fd);

@@ -27,31 +27,31 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Who has given, and has made something since, is spared for so long: memory that went to and fro would help nobody.
- * Unless it makes no call for so many times what it took to give, and no longer than that: then it is idle, and what a
- * hand-over costs is a small part of its time. It is watched for so long while who asks waits for the answer. */
+/* A process that has given memory, and has made some since, is spared for SPARED_NS: memory that went to and fro would
+ * help nobody. It is no longer spared after making no call for QUIET_TIMES as long as its gift took, or QUIET_NS: a
+ * hand-over then costs a small part of its time. It is watched for that long while the asker waits. */
 static const uint64_t SPARED_NS = 5000000000, QUIET_NS = 500000000;
 enum { QUIET_TIMES = 16 };
 
-/* An answer takes some 10 ms for each GiB; who has not given one after so long is busy, or stopped. */
+/* An answer takes some 10 ms for each GiB. A process that has not answered after ANSWER_NS is busy, or stopped. */
 static const uint64_t ANSWER_NS = 2000000000, SULK_NS = 60000000000, KEPT_NS = 1000000000;
 
-/* Who asks reads its answer well within this, unless it is stopped. */
+/* An asker reads its answer well within MOMENT_NS, unless it is stopped. */
 enum { MOMENT_NS = 20000000, NAP_NS = 100000 };
 
-/* Pages looked at, and files, of which one with a page's name counts for many: others can make them by that alone. */
+/* Limits of pages and files looked at. A file with a page's name counts as NAMED: others can create it. */
 enum { PAGES = 64, FILES = 65536, NAMED = 128 };
 
-/* Who has made no call for so long gives at once: such memory is as good as free, and other processes' is not. */
+/* Who has made no call for so long gives at once: its idle memory is as good as free, and that of others is not. */
 static const uint64_t STILL_NS = 1000000000;
 
-/* Of the time of who asks what is free, this part at most goes into looks at the others, asked no more often. */
+/* Looks at others take one part in LOOK_SHARE of an asker's time at most; others are asked LOOK_NS apart at least. */
 enum { LOOK_SHARE = 50, LOOK_NS = 10000000 };
 
-/* Idle memory that is worth asking for. */
+/* The least idle memory that is worth asking for. */
 enum { WORTH = 2 << 20 };
 
-/* Until the word is no longer `value`, or until then. Wakes that mean nothing are possible. */
+/* Waits until the word is no longer `value`, or for as long as `most`. Spurious wakes are possible. */
 static void wait_while(atomic_uint_least32_t *word, uint32_t value, const struct timespec *most) {
     syscall(SYS_futex, word, FUTEX_WAIT, value, most, NULL, 0);
 }
@@ -64,13 +64,13 @@ static void wake(atomic_uint_least32_t *word) {
 
 static atomic_bool ended;
 
-/* What a device's pool gave last: when, how long that took, and what it had made until then. And since when it has made
- * no call, as far as is known, by their number. */
+/* The last gift of a device's pool: when it was, how long it took, and how many chunks the pool had created by then.
+ * Also the number of the pool's calls, and since when that has not changed, as far as is known. */
 static struct gift {
     uint64_t when, took, births, calls, quiet_since;
 } gifts[VP_DEVICES];
 
-/* For how long it has yet to make no call before it gives again; 0: it may. */
+/* How long the pool must still make no call before it gives again. 0: it may give now. */
 static VP_LOCKED uint64_t spared_for(struct vp_pool *pool, uint64_t now) {
     struct gift *last = &gifts[pool->mem.device];
     if (!last->when || now - last->when > SPARED_NS || pool->mem.births == last->births)
@@ -83,7 +83,7 @@ static VP_LOCKED uint64_t spared_for(struct vp_pool *pool, uint64_t now) {
     return now - last->quiet_since < quiet ? quiet - (now - last->quiet_since) : 0;
 }
 
-/* With the lock held, which a short wait lets go. */
+/* With the lock held; it is released while the pool waits for a short time. */
 static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
     struct gift *last = &gifts[pool->mem.device];
     uint64_t spared = spared_for(pool, vp_clock_ns()), given;
@@ -94,7 +94,7 @@ static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
         spared = atomic_load(&ended) ? SPARED_NS : spared_for(pool, vp_clock_ns());
     }
     const uint64_t begin = vp_clock_ns();
-    /* With a context of the device current, as wherever else memory is unmapped. */
+    /* A context of the device is made current, as everywhere else where memory is unmapped. */
     const struct vp_context *ctx = vp_context_on(&vp_state.timelines, pool->mem.device);
     const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
     given = bytes && !spared ? vp_giving_lend(pool, bytes) : 0;
@@ -108,13 +108,13 @@ static VP_LOCKED uint64_t give(struct vp_pool *pool, uint64_t bytes) {
 
 static VP_LOCKED void answer(struct vp_loans *loans) {
     const uint64_t device = atomic_load(&loans->device);
-    if (device == VP_LOANS_ALL) /* by who pauses the process, and counts it itself */
+    if (device == VP_LOANS_ALL) /* asked by whoever pauses the process, which counts the loan itself */
         atomic_store(&loans->given, vp_pressure_trim_all());
     if (device >= VP_LOANS_LOOK)
         return; /* exact figures are published when the lock is let go */
     struct vp_pool *pool = device < VP_DEVICES ? vp_state.pools[device] : NULL;
     atomic_store(&loans->given, pool ? give(pool, atomic_load(&loans->bytes)) : 0);
-    atomic_fetch_add(&vp_shared_stats_page->asked, 1); /* what is left is looked at */
+    atomic_fetch_add(&vp_shared_stats_page->asked, 1); /* so that what is left is published */
 }
 
 static void *listen_for_ever(void *unused) {
@@ -122,7 +122,7 @@ static void *listen_for_ever(void *unused) {
     struct vp_loans *loans = &own->loans;
     for (;;) {
         uint32_t asked = atomic_load(&loans->asked);
-        /* A wake for this does not change the word, and comes again. */
+        /* A request for holders does not change the word, so its wake is repeated. */
         if (!atomic_load(&ended))
             vp_holders_answer(own, vp_shared_stats_name);
         if (asked == atomic_load(&loans->done)) {
@@ -131,7 +131,7 @@ static void *listen_for_ever(void *unused) {
         }
         if (!vp_enter())
             return NULL;
-        /* CUDA may be gone by the time that this is set. */
+        /* Once this is set, CUDA may be gone. */
         if (!atomic_load(&ended))
             answer(loans);
         vp_leave();
@@ -168,10 +168,10 @@ struct giver {
     int pid;
 };
 
-/* Who did not answer, or gave no more, as the rest lies beside what is live: until when, with no more idle. */
+/* Not asked until then: who did not answer; who gave less, as the rest lies beside live blocks, unless more is idle. */
 static struct keeper {
     int pid;
-    uint64_t device, idle, until; /* SULKS: whatever the device */
+    uint64_t device, idle, until; /* idle: SULKS: not asked for any device */
 } keepers[PAGES];
 static const uint64_t SULKS = UINT64_MAX;
 
@@ -200,7 +200,7 @@ static void read_figures(struct giver *g, uint64_t *held) {
         g->idle = 0;
 }
 
-/* The page of a process that lives in our namespace, is not stopped or paused, gives, and has memory on that device. */
+/* Maps a process's page. False, unless the process is in our namespace, runs, lends, and has memory on the device. */
 static bool look(int folder, const char *name, int pid, const CUuuid *uuid, struct giver *out) {
     struct stat about;
     struct vp_process now;
@@ -232,7 +232,7 @@ static bool look(int folder, const char *name, int pid, const CUuuid *uuid, stru
     return false;
 }
 
-/* Those that have some, the one that did something longest ago first. */
+/* Finds the processes that have some; the one that did something longest ago comes first. */
 static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
     _Alignas(struct dirent64) char list[2048];
     const int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC), self = getpid();
@@ -258,14 +258,14 @@ static unsigned look_at_all(const CUuuid *uuid, struct giver *out) {
     return count;
 }
 
-/* Is another process asking that one for its figures alone? For that somebody who needs memory waits. */
+/* Is process `other` asking only for figures? An asker that needs memory waits for the end of that. */
 static bool is_look(struct vp_loans *loans, uint32_t other) {
     return atomic_load(&loans->device) == VP_LOANS_LOOK && atomic_load(&loans->done) != atomic_load(&loans->asked) &&
            atomic_load(&loans->asker) == other;
 }
 
-/* One asks at a time: its id stands there. That of one that is gone counts no more; nor, after a moment, that of one
- * that has its answer: it is stopped, or the id is another process's by now. */
+/* One process asks at a time, and stores its id. The id of a process that has ended no longer counts. Nor does, after a
+ * moment, that of one that has been answered: it is stopped, or another process has the id by now. */
 static bool begin(struct vp_loans *loans, bool waits) {
     const uint32_t self = (uint32_t)getpid();
     uint32_t other = 0;
@@ -288,7 +288,7 @@ static bool begin(struct vp_loans *loans, bool waits) {
     return atomic_compare_exchange_strong(&loans->asker, &other, self);
 }
 
-/* Asks; the answer will have that number. False: another process is asking, whose end is not to be waited for. */
+/* Posts request `number`. False: another process is asking, and its end is not to be waited for. */
 static bool post(const struct giver *g, uint64_t device, uint64_t bytes, bool waits, uint32_t *number) {
     struct vp_loans *loans = &g->page->loans;
     if (!begin(loans, waits))
@@ -301,7 +301,7 @@ static bool post(const struct giver *g, uint64_t device, uint64_t bytes, bool wa
     return true;
 }
 
-/* Waits until then for the answer with that number. False: there is none. */
+/* Waits until that time for the answer with that number. False: there is none. */
 static bool collect(const struct giver *g, uint32_t number, uint64_t until_ns, uint64_t *given) {
     struct vp_loans *loans = &g->page->loans;
     struct vp_process there;
@@ -310,7 +310,7 @@ static bool collect(const struct giver *g, uint32_t number, uint64_t until_ns, u
         wait_while(&loans->done, done, &(struct timespec){.tv_nsec = 50000000});
     *given = done == number ? atomic_load(&loans->given) : 0;
     uint32_t self = (uint32_t)getpid();
-    atomic_compare_exchange_strong(&loans->asker, &self, 0); /* unless it was taken for stopped */
+    atomic_compare_exchange_strong(&loans->asker, &self, 0); /* unless another has taken us for stopped */
     return done == number;
 }
 
@@ -347,9 +347,9 @@ static uint64_t add_up(const struct giver *givers, unsigned count) {
     return all;
 }
 
-/* What streams have freed last lies in their caches, and in the pages as alive: a process that sleeps since then has
- * told nobody. It is asked for its figures, of which nothing comes to an end there: all are asked at once. `needed`:
- * for an allocation that would fail, which has the time. */
+/* Blocks that streams have just freed are in stream caches, and count as live in the page while the process sleeps. So
+ * each process is asked for exact figures, all at once; this gives nothing back. `needed`: for an allocation that would
+ * fail otherwise, which has the time. */
 static void look_closely(struct giver *givers, unsigned count, bool needed) {
     uint32_t number[PAGES];
     bool asked[PAGES];
@@ -366,14 +366,14 @@ static void look_closely(struct giver *givers, unsigned count, bool needed) {
     }
 }
 
-/* What was seen last, of a device, and until when that will do: some programs ask what is free before each allocation.
- */
+/* The idle bytes that were last seen on a device, and until when this figure is used: some programs ask for the free
+ * memory before each allocation. */
 static struct {
     uint64_t until;
-    atomic_uint_least64_t bytes; /* read without the lock, too */
+    atomic_uint_least64_t bytes; /* also read without the lock */
 } seen[VP_DEVICES];
 
-static atomic_bool looking; /* whoever has vp_lend_guard only looks, for some milliseconds */
+static atomic_bool looking; /* the holder of vp_lend_guard only looks, for some milliseconds */
 
 static void look_for(CUdevice device, const CUuuid *uuid) {
     static struct giver givers[PAGES]; /* guarded by vp_lend_guard: threads may have small stacks */
@@ -388,7 +388,7 @@ static void look_for(CUdevice device, const CUuuid *uuid) {
             givers[count++] = givers[i];
     look_closely(givers, count, false);
     for (unsigned i = 0; i < count; i++) {
-        /* What is alive there holds some of the rest, and who uses most of what it has will want it again. */
+        /* Live blocks pin some of it, and a process that uses most of what it holds will want the rest again. */
         const uint64_t live = atomic_load(&givers[i].figures->held_bytes) - givers[i].idle;
         bytes += givers[i].idle > live ? givers[i].idle - live : 0;
         vp_os_give(givers[i].page, VP_SHARED_STATS_SIZE);
@@ -415,13 +415,13 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     uint64_t got = 0;
     bool later = !bytes;
     *some = VP_LEND_LATER;
-    /* While another thread asks, there may be some for this one, too. */
+    /* While another thread asks for memory, there may be some for this one, too. */
     for (uint64_t waited = 0; !vp_lock_try(&vp_lend_guard); waited += NAP_NS) {
         if (!atomic_load(&looking) || waited > ANSWER_NS)
             return 0;
         vp_clock_sleep(NAP_NS);
     }
-    /* What is idle there is on its way here. */
+    /* The idle memory that was seen is on its way here. */
     for (int i = 0; i < VP_DEVICES; i++) {
         seen[i].until = 0;
         atomic_store(&seen[i].bytes, 0);
@@ -429,7 +429,7 @@ uint64_t vp_lend_borrow(const CUuuid *uuid, uint64_t bytes, uint64_t least, enum
     const unsigned count = look_at_all(uuid, givers);
     if (add_up(givers, count) < least)
         look_closely(givers, count, true);
-    /* What would not be enough in the end is not asked for: it would be missed there, and help nobody here. */
+    /* If all of it would not be enough, none is asked for: the others would lose it, and nobody here would gain. */
     const uint64_t all = add_up(givers, count);
     const bool enough = all && all >= least;
     for (unsigned i = 0; i < count; i++) {

@@ -14,12 +14,12 @@
 #include <unistd.h>
 #include <vpool.h>
 
-/* Names told apart, the last of which stands for all that have no room; threads that are in ranges at once; ranges in
- * one another; ranges of the process that are open at once; marks and ends of ranges kept while CUDA has not been
- * started. All of it takes some 200 KiB of addresses, and memory as it is used. */
+/* Limits: different names, the last of which stands for all without room; threads that are in ranges at once; nested
+ * ranges of a thread; open ranges of the process; marks and ends of ranges that are kept until CUDA starts. All tables
+ * take some 200 KiB of addresses, and memory as they are used. */
 enum { NAMES = 256, THREADS = 128, DEEP = 32, STARTED = 256, EARLY = 512 };
 
-/* Readers of traces tell no deeper ones apart. */
+/* Readers of traces do not tell deeper ranges apart. */
 enum { DEPTHS_TOLD = 4096 };
 
 static const uint64_t ENDING = UINT64_MAX;
@@ -30,20 +30,20 @@ struct name {
 };
 
 struct range {
-    const void *domain; /* whose pop ends it */
+    const void *domain; /* a pop of this domain ends it */
     uint32_t name;
-    bool over; /* and others within it, of other domains, are not */
+    bool over; /* it has ended, but ranges of other domains within it have not */
 };
 
 struct thread {
     uint64_t id;    /* 0: free */
-    uint32_t depth; /* open ranges; those behind DEEP are counted alone */
+    uint32_t depth; /* open ranges; those beyond DEEP are only counted */
     struct range open[DEEP];
 };
 
-/* A range of the process, which no thread has. Its place among the others stands in traces as its depth. */
+/* A range of the process, which belongs to no thread. Traces show its index as its depth. */
 struct started {
-    uint64_t id; /* 0: free; ENDING: others may have the place once its end stands in the trace */
+    uint64_t id; /* 0: free; ENDING: the entry is free once the range's end is in the trace */
     uint32_t name;
 };
 
@@ -53,18 +53,18 @@ struct early {
     char op;
 };
 
-/* Guards what is not atomic; the trace's may be held, and is never taken under it. */
+/* Guards what is not atomic. May be taken with the trace's lock held; that is never taken under this one. */
 struct vp_lock vp_marks_guard;
 static struct {
     uint32_t names VP_GUARDED_BY(vp_marks_guard), threads VP_GUARDED_BY(vp_marks_guard),
-        started VP_GUARDED_BY(vp_marks_guard); /* that were ever used */
+        started VP_GUARDED_BY(vp_marks_guard); /* entries that were ever used */
     uint64_t starts VP_GUARDED_BY(vp_marks_guard);
-    pthread_key_t key VP_GUARDED_BY(vp_marks_guard); /* whose destructor ends a thread's ranges */
+    pthread_key_t key VP_GUARDED_BY(vp_marks_guard); /* its destructor ends a thread's ranges */
     bool have_key VP_GUARDED_BY(vp_marks_guard);
     atomic_uint_least32_t early;
     atomic_bool counting;
     atomic_int_least64_t alive; /* bytes, while counting */
-    atomic_int_least64_t most;  /* the most of that since it was last looked at */
+    atomic_int_least64_t most;  /* the highest value of `alive` since it was last looked at */
 } marks;
 static struct {
     struct name names[NAMES];
@@ -78,7 +78,7 @@ static __thread struct {
     bool told;             /* the destructor will run */
 } own __attribute__((tls_model("initial-exec")));
 
-/* As much of a name as counts: whole characters of UTF-8. */
+/* Copies the part of a name that counts, in whole UTF-8 characters. */
 static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
     size_t n = strnlen(text, VP_MARKS_NAME);
     if (n == VP_MARKS_NAME)
@@ -90,7 +90,7 @@ static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
 
 /* ---- under the lock ---- */
 
-/* A fork in a signal's handler takes these locks, and does not wait for a thread that is inside. `inside`: was it? */
+/* A fork in a signal handler takes these locks, but not while a thread is inside. `inside`: was it already? */
 static VP_ACQUIRES(vp_marks_guard) bool lock(void) {
     const bool inside = vp_thread.inside;
     vp_thread.inside = true;
@@ -133,7 +133,7 @@ static bool is_gone(const struct thread *t) {
     return syscall(SYS_tgkill, getpid(), (pid_t)t->id, 0) < 0 && errno == ESRCH;
 }
 
-/* A thread that ended in the middle of a range, and whose destructors nobody ran, leaves its place here to others. */
+/* Finds or makes the thread's entry. A thread that ended in a range without running destructors loses its entry. */
 static VP_REQUIRES(vp_marks_guard) struct thread *ranges_of_thread(void) {
     if (own.ranges)
         return own.ranges;
@@ -160,7 +160,7 @@ static VP_REQUIRES(vp_marks_guard) void note_peak(uint32_t name, int64_t alive) 
         peak->peak_bytes = (uint64_t)alive;
 }
 
-/* What was alive since the last look belongs to all that were open. */
+/* The most that was alive since the last look counts for all ranges that are open. */
 static VP_REQUIRES(vp_marks_guard) void look_at_peaks(void) {
     const int64_t alive = atomic_load(&marks.alive), most = atomic_exchange(&marks.most, alive);
     for (uint32_t i = 0; i < marks.threads; i++) {
@@ -174,7 +174,7 @@ static VP_REQUIRES(vp_marks_guard) void look_at_peaks(void) {
             note_peak(tables.started[i].name, most);
 }
 
-/* The number of the name. */
+/* Counts a range of that name, and returns the name's number. */
 static VP_REQUIRES(vp_marks_guard) uint32_t begin_range(const char *name) {
     const uint32_t n = name_of(name);
     tables.names[n].peak.times++;
@@ -182,7 +182,7 @@ static VP_REQUIRES(vp_marks_guard) uint32_t begin_range(const char *name) {
     return n;
 }
 
-/* False: CUDA is there, or there will be no trace. */
+/* Keeps an event until CUDA starts. False: CUDA has started, or there will be no trace. */
 static VP_REQUIRES(vp_marks_guard) bool keep_early(char op, const char *name, uint64_t thread, uint32_t depth) {
     if (!*vp_options()->trace || vp_api_ready())
         return false;
@@ -211,8 +211,8 @@ void vp_marks_event(char op, size_t size) {
     while (alive > most && !atomic_compare_exchange_weak(&marks.most, &most, alive)) {}
 }
 
-/* From the first range on. What was alive before is counted once, under the library's lock; events that other threads
- * serve at that very moment on the fast path may be missed. */
+/* Counts from the first range on. What was alive before is counted once, under the library's lock; events that other
+ * threads serve on the fast path at that very moment may be missed. */
 static void start_counting(void) {
     if (vp_marks_want_events())
         return;
@@ -233,7 +233,7 @@ static void start_counting(void) {
 
 /* ---- the calls ---- */
 
-/* What came before the trace is its beginning. */
+/* Writes the events from before the trace as its beginning. */
 void vp_marks_tell_early(void) {
     if (!atomic_load_explicit(&marks.early, memory_order_relaxed) || !vp_api_ready() || !vp_trace_lock())
         return;
@@ -249,8 +249,8 @@ void vp_marks_tell_early(void) {
     vp_trace_unlock();
 }
 
-/* A mark (m), a range that begins (b) or one that ends (e). False: nothing is recorded. Files may be opened under the
- * trace's lock, which a thread that is cancelled would keep. */
+/* Records a mark (m), or a range that begins (b) or ends (e). False: nothing is recorded. A thread must not be
+ * cancelled meanwhile: files may be opened under the trace's lock, and it would keep that. */
 static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
     const bool inside = vp_thread.inside;
     char cut[VP_MARKS_NAME];
@@ -271,7 +271,7 @@ static bool tell(char op, const char *name, uint64_t thread, uint32_t depth) {
     return told;
 }
 
-/* Lets the lock go, under which the trace's is never taken. False: it is neither told nor kept. */
+/* Records or keeps an event, and releases the lock, as the trace's is never taken under it. False: it did neither. */
 static VP_RELEASES(vp_marks_guard) bool tell_unlocked(bool inside, char op, const char *name, uint64_t thread,
                                                       uint32_t depth) {
     const bool kept = keep_early(op, name, thread, depth);
@@ -290,7 +290,7 @@ VP_PUBLIC int vpool_mark(const char *name) {
 
 static void thread_ends(void *unused);
 
-/* Setting the value may call malloc, which is the program's. */
+/* Has the thread's end reported. Without the lock: setting the value may call malloc(), which is the program's. */
 static void tell_own_end(void) {
     const bool inside = lock();
     const bool have = marks.have_key = marks.have_key || !pthread_key_create(&marks.key, thread_ends);
@@ -317,7 +317,7 @@ int vp_marks_push(const char *name, const void *domain) {
     return (int)depth;
 }
 
-/* One behind the innermost range of the domain, 0: there is none. Those behind DEEP may be anybody's. */
+/* One more than the index of the domain's innermost range; 0: it has none. Ranges beyond DEEP count for any domain. */
 static uint32_t innermost(const struct thread *t, const void *domain) {
     uint32_t at = t->depth;
     while (at && at <= DEEP && (t->open[at - 1].over || t->open[at - 1].domain != domain))
@@ -353,7 +353,7 @@ int vp_marks_pop(const void *domain) {
     return (int)depth;
 }
 
-/* For a policy that knows the program's modules. */
+/* Reports ranges to a policy that knows the program's modules. */
 static void tell_policy(const char *name, int depth) {
     const struct vp_policy *policy = vp_policy_chosen();
     if (depth < 0 || !policy || !policy->range || !vp_enter())
@@ -374,7 +374,7 @@ VP_PUBLIC int vpool_range_pop(void) {
     return depth;
 }
 
-/* What the thread is in ends with it. */
+/* A thread's ranges end with it. */
 static void thread_ends(void *unused) {
     own.told = false;
     if (own.ranges && own.ranges->depth > DEPTHS_TOLD)
@@ -464,7 +464,7 @@ bool vp_marks_peak(unsigned *next, struct vp_marks_peak *out) {
     return there;
 }
 
-/* Those of the process come behind the threads. */
+/* Ranges of the process come after the threads. */
 bool vp_marks_open(unsigned *next, struct vp_marks_open *out) {
     uint32_t name = NAMES; /* none was found */
     bool inside;

@@ -53,7 +53,7 @@ struct nvml_process {
     unsigned gpu_instance, compute_instance;
 };
 
-/* The dynamic linker is not asked, as it may be loading a library whose constructor waits for this thread. */
+/* Finds NVML without the dynamic linker, which may be loading a library whose constructor waits for this thread. */
 static unsigned processes_of(const int pci[3], struct nvml_process *out) {
     enum { INIT, SHUTDOWN, DEVICE, RUNNING, SYMBOLS };
     static const char *const names[SYMBOLS] = {"nvmlInit_v2", "nvmlShutdown", "nvmlDeviceGetHandleByPciBusId_v2",
@@ -72,12 +72,12 @@ static unsigned processes_of(const int pci[3], struct nvml_process *out) {
     return count < PROCESSES ? count : PROCESSES;
 }
 
-/* The holders told, and of each the frames: the whole block must have room in one struct vp_text. */
+/* How many holders are listed, with how many frames each: the whole block must fit into one struct vp_text. */
 enum { HOLDERS = 5, HOLDER_FRAMES = 4 };
 
 /* ---- the block ---- */
 
-/* Those that have most; this process is among them only where NVML knows it by its id here. */
+/* Lists the processes that have most. This one is left out, if NVML knows it by the process id that it has here. */
 static void say_processes(struct vp_text *b, const struct vp_dump_device *d) {
     struct nvml_process all[PROCESSES];
     const unsigned count = processes_of(d->pci, all);
@@ -119,7 +119,7 @@ static void say_pool(struct vp_text *b, const struct vp_dump_device *d) {
     vp_say(b, "\n");
 }
 
-/* What the user could do, or wait for. */
+/* Says what the user could do, or wait for. */
 static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const struct vp_dump_request *request) {
     const struct vp_digest *g = &d->digest;
     const struct vp_options *o = vp_options();
@@ -159,7 +159,7 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     struct vp_text *b = vp_os_take(sizeof *b); /* the stack may be some KiB in all */
     if (!b)
         return;
-    /* If names are long it is said in parts. */
+    /* If names are long, the block is written in parts. */
     b->fd = vp_output_is_stderr() && vp_log_shows(VP_LOG_WARN) ? STDERR_FILENO : -1;
     vp_say(b, "vpool: out of memory on device %d: %s (%zu bytes) asked for by ", (int)request->device,
            VP_SIZE(request->asked), request->asked);

@@ -21,18 +21,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* With nothing to be made the builder looks again after so long, and then after twice as long, up to the most. It is at
- * rest once the plan is made, or the program is out of step for so many looks. */
+/* With nothing to make, the builder looks again after NAP_NS, then after twice as long, up to NAP_MOST_NS. It ends when
+ * the plan is made, or when the program has been out of step for LOOKS_OUT_OF_STEP looks. */
 static const uint64_t NAP_NS = 200000, NAP_MOST_NS = 50000000;
 enum { LOOKS_OUT_OF_STEP = 200 };
 
-/* At the end of the process what is under way is waited for, for so long. */
+/* How long the end of the process waits for a batch that is under way. */
 static const uint64_t LAST_BATCH_NS = 1000000000;
 
-/* All plans together: more than a job of some hundred ranks has. Files looked at. */
+/* The limits of all plans together, in bytes (more than a job of some hundred ranks needs), and of files looked at. */
 enum { FOLDER_MOST = 64 << 20, FILES_MOST = 4096 };
 
-/* A temporary file so old is of a process that was killed while it wrote: seconds. */
+/* After so many seconds, a temporary file must be of a process that was killed while it wrote. */
 enum { LEFT_BEHIND = 600 };
 
 static const char SUFFIX[] = ".learnt";
@@ -40,9 +40,9 @@ static const char SUFFIX[] = ".learnt";
 /* Guarded by the library's lock, but for `ended`. */
 static struct {
     bool building;                             /* the thread runs */
-    uint64_t key;                              /* of the program; 0: not asked for yet */
-    struct vp_learnt_device about[VP_DEVICES]; /* what of a device is asked for while CUDA is there */
-    char folder[PATH_MAX];                     /* that FILE is looked for in; empty: it names its own */
+    uint64_t key;                              /* of the program; 0: not computed yet */
+    struct vp_learnt_device about[VP_DEVICES]; /* what can be asked of a device only while CUDA is there */
+    char folder[PATH_MAX];                     /* the folder of a relative FILE; empty: FILE names its own */
 } plans;
 static atomic_bool ended;
 
@@ -56,7 +56,7 @@ static uint64_t add(uint64_t hash, const char *text) {
     return vp_learnt_hash(hash, text, strlen(text) + 1);
 }
 
-/* The executable: where it lies, and which one it is. */
+/* Adds the executable: its path, size and time of modification. */
 static uint64_t add_executable(uint64_t hash) {
     static char text[PATH_MAX]; /* too large for some stacks */
     char about[96];
@@ -110,7 +110,7 @@ static bool make_folders(char *path) {
     return made || !mkdir(path, 0700) || errno == EEXIST;
 }
 
-/* The file of a key, in a folder that is made if need be; false, with what is wrong. */
+/* Makes the path of a key's file, in a folder that is created if need be. False: `why` says what is wrong. */
 static bool own_path(char *path, size_t room, uint64_t key, const char **why) {
     const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
     struct stat st;
@@ -175,7 +175,7 @@ static void look_at_all(struct sweep *s) {
         }
 }
 
-/* Deletes the oldest plans, and what killed processes left, until that file's folder has no more than it should. */
+/* In the folder, deletes what killed processes left, and the oldest plans until the rest is within the limit. */
 static void tidy(const char *path) {
     static char folder[PATH_MAX]; /* too large for some stacks */
     const char *slash = strrchr(path, '/');
@@ -215,7 +215,7 @@ static VP_LOCKED struct vp_pool *next_to_build(struct vp_ahead_batch *batch, boo
 static void *build(void *unused) {
     static struct vp_ahead_batch batch;
     uint64_t napped = NAP_NS;
-    /* Another thread's capture is no reason to refuse what this one does. */
+    /* Another thread's capture must not make the driver refuse this thread's calls. */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     vp_state.drv.cuThreadExchangeStreamCaptureMode(&mode);
     while (vp_enter()) {
@@ -234,7 +234,7 @@ static void *build(void *unused) {
         }
         napped = NAP_NS;
         vp_step_out();
-        vp_calls_begin(); /* what it meets under its driver calls is passed on */
+        vp_calls_begin(); /* calls of CUDA's memory functions from within its driver calls are passed on */
         vp_ahead_make(&vp_state.drv, &batch);
         vp_calls_end();
         vp_step_in();
@@ -244,7 +244,7 @@ static void *build(void *unused) {
     return NULL;
 }
 
-/* With the lock held; lets it go for a moment. */
+/* Waits for the builder, with the lock held, which is released at times. */
 static VP_LOCKED bool await_builder(struct vp_pool *pool) {
     const uint64_t begin = vp_clock_ns();
     while (pool->ahead->under_way && vp_clock_ns() - begin < LAST_BATCH_NS)
@@ -254,7 +254,7 @@ static VP_LOCKED bool await_builder(struct vp_pool *pool) {
 
 /* ---- read ---- */
 
-/* What may be asked of CUDA only while it is there. */
+/* Stores what can be asked of CUDA only while it is there. */
 static void describe(struct vp_learnt_device *d, const struct vp_pool *pool) {
     const struct vp_driver *drv = &vp_state.drv;
     size_t total = 0;
@@ -275,7 +275,7 @@ static uint64_t key_of(const struct vp_learnt_device *d) {
     return vp_learnt_hash(plans.key, text, strlen(text));
 }
 
-/* False, with what is wrong: nothing can be read or written there. */
+/* Makes the path of a device's plan. False: nothing can be read or written there, and `why` says what is wrong. */
 static bool path_of(CUdevice dev, char path[PATH_MAX], const char **why) {
     if (is_auto())
         return own_path(path, PATH_MAX, key_of(&plans.about[dev]), why);
@@ -289,11 +289,11 @@ static VP_LOCKED void read_plan(struct vp_pool *pool, const char *path) {
     int err = vp_learnt_load(path, &learnt, why, sizeof why);
     if (err == -ENOENT)
         return;
-    /* A file of several devices has the key of the last. */
+    /* A file for several devices has the key of the last one. */
     const unsigned count = err ? 0 : learnt.device_count;
     const bool own = count && key_of(&learnt.device[count - 1]) == learnt.key;
     if (!err && (err = vp_ahead_start(pool, &learnt, own)) == -ENOENT)
-        return; /* of other devices */
+        return; /* it is a plan for other devices */
     if (err == -EINVAL && !*why)
         snprintf(why, sizeof why, "it does not suit the device");
     if (err)
@@ -310,9 +310,9 @@ void vp_plans_open(struct vp_pool *pool) {
         return;
     describe(&plans.about[dev], pool);
     if (!plans.key)
-        plans.key = key_of_run(); /* some programs change what /proc tells of their arguments */
+        plans.key = key_of_run(); /* early, as some programs change what /proc says of their arguments */
     pool->config.await_ahead = await_builder;
-    /* A program that changes its folder is to write what it has learnt where it has looked for it. */
+    /* A program that changes its working directory must write its plan where it looked for one. */
     if (!is_auto() && *vp_options()->plan != '/' && !*plans.folder &&
         (!getcwd(plans.folder, sizeof plans.folder) || *plans.folder != '/'))
         *plans.folder = 0;
@@ -328,7 +328,7 @@ void vp_plans_open(struct vp_pool *pool) {
 
 /* ---- written ---- */
 
-/* One file for a pool, or for all. */
+/* What is written to one file: of one pool, or of all. */
 struct writing {
     struct vp_learnt learnt;
     struct {
@@ -364,7 +364,7 @@ static void save(struct writing *w, const char *path) {
             vp_os_give(w->arrays[i].mem, w->arrays[i].bytes);
 }
 
-/* A run that was cut short has less to tell than the plan that it followed so far. */
+/* Is what was learnt worth writing? A run that was cut short knows less than the plan that it followed so far. */
 static VP_LOCKED bool has_news(const struct vp_pool *pool) {
     const struct vp_ahead *a = pool->ahead;
     if (!pool->learn)
@@ -392,7 +392,7 @@ static VP_LOCKED void write_all(void) {
         save(&w, path);
 }
 
-/* No lock is waited for that a thread of a dying process may hold. */
+/* Waits for a lock only for a while, as a thread of a dying process may hold it. */
 void vp_plans_stop(void) {
     const uint64_t begin = vp_clock_ns();
     atomic_store(&ended, true);

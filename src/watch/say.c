@@ -29,7 +29,7 @@ void vp_say_flush(struct vp_text *t) {
     t->used = 0;
 }
 
-/* Where it begins in the buffer. */
+/* Formats into the buffer. Returns where the text begins in it. */
 static char *__attribute__((format(printf, 2, 0))) say(struct vp_text *t, const char *format, va_list arguments) {
     if (sizeof t->buffer - t->used < 512)
         vp_say_flush(t);

@@ -29,25 +29,25 @@
 #include <unistd.h>
 
 char vp_shared_stats_name[64];
-struct vp_shared_stats *_Atomic vp_shared_stats_page; /* at exit it is looked at without the lock */
-static bool takes_dumps;                              /* a thread waits for somebody to ask for one */
+struct vp_shared_stats *_Atomic vp_shared_stats_page; /* read without the lock at exit */
+static bool takes_dumps;                              /* a thread waits for requests for dumps */
 
 /* A device's pool, and what was last published of it. */
 static struct {
     struct vp_pool *pool;
-    uint64_t parked; /* bytes in its caches when they were last counted: to the pool these are live */
+    uint64_t parked; /* bytes in its stream caches when last counted: to the pool these are live */
     uint64_t calls, live, rare;
 } told[VP_SHARED_STATS_DEVICES];
-static uint32_t devices, answered, trims_done; /* as the page has them */
+static uint32_t devices, answered, trims_done; /* the values in the page */
 
-/* What is left of killed processes is swept by each start, under the lock, as far as a millisecond reaches: a file
- * costs a microsecond, a page ten. vpool top sweeps all. */
+/* Each start deletes pages that killed processes left, under the lock, for at most about a millisecond: a file costs a
+ * microsecond, a page ten. vpool top deletes all. */
 enum { SWEPT_FILES = 512, SWEPT_PAGES = 32 };
 
-/* What has been no page for so long will be none. */
+/* A file that is no page after so many seconds will not become one. */
 enum { BEGUN_S = 10 };
 
-/* So many calls, or so many bytes of live memory to and fro, may go unpublished. */
+/* So many calls, or so large a change of live memory, may go unpublished. */
 enum { FEW_CALLS = 64, FEW_BYTES = 1 << 20 };
 
 /* ---- files ---- */
@@ -64,7 +64,7 @@ int vp_shared_stats_owner(const char *name, bool answers) {
     return named && uid == geteuid() && pid > 0 ? pid : 0;
 }
 
-/* False: it is no page, or has not been finished. */
+/* Reads a page. False: it is no page, or is not finished. */
 static bool read_page(int folder, const char *name, struct vp_shared_stats *out) {
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, out, sizeof *out);
@@ -73,13 +73,14 @@ static bool read_page(int folder, const char *name, struct vp_shared_stats *out)
     return n == sizeof *out && out->magic == VP_SHARED_STATS_MAGIC;
 }
 
-/* With a shared /dev/shm, other containers have processes of these ids; what they have just begun is no page yet. */
+/* Has the file's process ended? With a shared /dev/shm, other containers have the same ids; and a new file is no page.
+ */
 static bool abandoned(int folder, const char *name, int pid, time_t changed) {
     struct vp_shared_stats page;
     struct vp_process now;
     errno = 0;
     bool there = vp_process_read(pid, &now);
-    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) /* it cannot be looked at now */
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) /* it cannot be read now */
         return false;
     if (!read_page(folder, name, &page))
         return !there && vp_clock_date() - changed > BEGUN_S;
@@ -91,13 +92,13 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
     int folder = open(VP_SHARED_STATS_FOLDER, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct stat about;
     ssize_t n;
-    /* glibc has a function for it from 2.30 on. */
+    /* glibc has getdents64() only from 2.30 on. */
     while (folder >= 0 && files && pages && (n = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
         for (ssize_t at = 0; at < n && files && pages; files--) {
             const struct dirent64 *entry = (const void *)(entries + at);
             int pid = vp_shared_stats_owner(entry->d_name, true);
             at += entry->d_reclen;
-            /* Anybody may make a file with this user's name in it. */
+            /* Any user may create a file with this user's id in its name. */
             if (!pid || fstatat(folder, entry->d_name, &about, AT_SYMLINK_NOFOLLOW) || about.st_uid != geteuid())
                 continue;
             pages--;
@@ -108,14 +109,13 @@ void vp_shared_stats_sweep(unsigned files, unsigned pages) {
         close(folder);
 }
 
-/* Is the page of our name that of this process before an exec (or empty), and not that of another container's process?
- */
+/* Was the file of our name left by this process before an exec, or is it no page? Not if it is another container's. */
 static bool stale(void) {
     struct vp_shared_stats left;
     return !read_page(AT_FDCWD, vp_shared_stats_name, &left) || left.namespace == vp_process_namespace();
 }
 
-/* The file, at its full size, every byte of it there: a store must not find out that /dev/shm is full. */
+/* Creates the file at its full size, with every byte reserved: a store must not find /dev/shm full. */
 static int create_file(void) {
     snprintf(vp_shared_stats_name, sizeof vp_shared_stats_name, VP_SHARED_STATS_FOLDER "/vpool-%u-%d",
              (unsigned)geteuid(), (int)getpid());
@@ -128,7 +128,7 @@ static int create_file(void) {
             break;
         unlink(vp_shared_stats_name);
     }
-    /* Others of the user are to read it, whatever the program's mask is. */
+    /* Other processes of the user must be able to read it, whatever the program's umask is. */
     if (!err && (err = fchmod(fd, 0600) ? -errno : vp_output_reserve(fd, 0, VP_SHARED_STATS_SIZE)))
         unlink(vp_shared_stats_name);
     return fd < 0 ? err : vp_descriptor_unless(err, fd);
@@ -199,12 +199,12 @@ void vp_shared_stats_open_device(struct vp_pool *pool) {
     atomic_store(&page->devices, ++devices);
 }
 
-/* Whoever sees one of these stores sees the odd number before it: each is a release, which is free on x86. */
+/* A reader that sees one of these stores sees the odd number before it: each is a release, which is free on x86. */
 static void store(atomic_uint_least64_t *out, uint64_t value) {
     atomic_store_explicit(out, value, memory_order_release);
 }
 
-/* What is parked in caches is not handed out, though to the pool it is live. */
+/* Live bytes. Blocks parked in stream caches are not handed out, though to the pool they are live. */
 static uint64_t live_of(const struct vp_memory_stats *s, uint64_t parked) {
     return s->live_bytes - (parked < s->live_bytes ? parked : s->live_bytes);
 }
@@ -224,12 +224,12 @@ static VP_LOCKED void store_all(struct vp_shared_stats_device *out, const struct
 #undef STORE
 }
 
-/* Grows with whatever is rare, and to be told at once. */
+/* A sum that changes with every rare event that must be published at once. */
 static inline uint64_t rare_of(const struct vp_memory_stats *s) {
     return s->driver_ns + s->ooms + s->loans_asked + s->loans_refused + s->spills_refused;
 }
 
-/* Is there more to tell of a device than goes without saying? */
+/* Has a device changed so much that all its figures must be published? */
 static inline bool all_is_due(uint32_t i) {
     const struct vp_memory_stats *s = &told[i].pool->mem.stats;
     return s->allocs + s->frees - told[i].calls >= FEW_CALLS || rare_of(s) != told[i].rare;
@@ -254,7 +254,7 @@ static VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all
     store(&out->changes, changes + 2);
 }
 
-/* A reader wants to know exactly, or wants idle memory to go back. */
+/* Answers a reader that wants exact figures, or wants idle memory to go back. */
 static __attribute__((noinline)) VP_LOCKED void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
     for (uint32_t i = 0; i < devices && trims != trims_done; i++)
         vp_pressure_trim(told[i].pool, 0);
@@ -313,7 +313,7 @@ void vp_shared_stats_leave_to_parent(void) {
     vp_state.published = false;
 }
 
-/* The mapping stays: other threads may be at it until the process is gone. */
+/* The mapping stays: other threads may use it until the process is gone. */
 void vp_shared_stats_remove(void) {
     char answer[sizeof vp_shared_stats_name + sizeof VP_SHARED_STATS_HOLDERS];
     if (!vp_shared_stats_page)

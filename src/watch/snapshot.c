@@ -12,9 +12,9 @@
 
 /* ---- arrays ---- */
 
-/* One more item, not filled in. When the system has no more memory the array has failed, and items lie nowhere. */
+/* Adds an item, not filled in. If the system has no more memory, the array has failed, and the item is a dummy. */
 static void *add(struct vp_snap_array *array, size_t size) {
-    static _Alignas(8) char nowhere[sizeof(struct vp_snap_region)]; /* under the library's lock */
+    static _Alignas(8) char nowhere[sizeof(struct vp_snap_region)]; /* guarded by the library's lock */
     size_t used = array->count * size;
     if (!array->failed && used + size > array->bytes) {
         size_t more = array->bytes ? 2 * array->bytes : 65536;
@@ -62,7 +62,7 @@ static void add_waits(struct vp_snapshot *snap, struct vp_snap_region *r, const 
     }
 }
 
-/* The stretches of a free, zombie or retired region. Neighbours may differ in their conditions alone. */
+/* Adds the pieces of a free, zombie or retired region. Neighbours may differ only in what they wait for. */
 static void add_pieces(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     CUdeviceptr at = r->addr;
     for (const struct vp_piece *p = r->pieces; p; at = p->end, p = p->next) {
@@ -92,10 +92,10 @@ static void add_region(struct vp_snapshot *snap, const struct vp_pool *pool, con
     }
 }
 
-/* Live, free and retired bytes, and what is built so far, lie in their chunk's current mapping: if they begin here. */
+/* Adds chunks that begin in the region. Live, free, retired and built bytes lie in their chunk's current mapping. */
 static VP_LOCKED void add_chunks(struct vp_snapshot *snap, const struct vp_pool *pool, const struct vp_region *r) {
     vp_mappings_each(m, &pool->mem, r->addr, vp_region_end(r))
-        if (m->addr >= r->addr && !m->chunk->host) { /* what is held is of the device */
+        if (m->addr >= r->addr && !m->chunk->host) { /* host chunks do not count as held */
             struct vp_snap_chunk *chunk = add(&snap->chunks, sizeof *chunk);
             *chunk = (struct vp_snap_chunk){.addr = m->addr, .size = m->chunk->size};
         }
@@ -113,7 +113,7 @@ static VP_LOCKED void add_space(struct vp_snapshot *snap, const struct vp_pool *
     }
 }
 
-/* The space that begins next behind `addr`. */
+/* The first space that begins behind `addr`. */
 static const struct vp_space *space_behind(const struct vp_pool *pool, CUdeviceptr addr) {
     const struct vp_space *s, *next = NULL;
     vp_list_each(s, &pool->mem.spaces, link)
@@ -137,7 +137,7 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     }
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         add_space(out, pool, s);
-    /* Chunks that are mapped nowhere, or where nobody looks: they are nobody's, behind all others. */
+    /* Chunks that are mapped nowhere, or only at zombies, belong to no region; they come last. */
     vp_list_each(spare, &pool->mem.spares, link) {
         struct vp_snap_chunk *chunk = add(&out->chunks, sizeof *chunk);
         *chunk = (struct vp_snap_chunk){.size = spare->size};
@@ -172,7 +172,7 @@ static void count_free(struct vp_digest *d, size_t size) {
     d->free_bytes += size;
 }
 
-/* What each region is by itself; a run of free neighbours counts when it ends. */
+/* Counts each region by itself; a run of free neighbours is counted when it ends. */
 static void count_regions(const struct vp_snapshot *snap, uint64_t stream, struct vp_digest *d) {
     const struct vp_snap_region *r = snap->regions.items, *end = r + snap->regions.count;
     const struct vp_snap_space *space = snap->spaces.items, *last = space + snap->spaces.count;
@@ -203,7 +203,7 @@ static void count_regions(const struct vp_snapshot *snap, uint64_t stream, struc
     }
     count_free(d, run);
     d->cached -= snap->bare_live < d->cached ? snap->bare_live : d->cached;
-    /* What a cache has in bare segments are no regions. */
+    /* A cache's blocks in bare segments are no regions. */
     if (snap->peak_addressed)
         d->live_blocks = snap->stats.allocs - snap->stats.frees;
 }
@@ -218,7 +218,7 @@ static void keep_worst(struct vp_digest *d, const struct vp_snap_chunk *chunk) {
         }
 }
 
-/* What the regions make of their chunks: both are in address order. */
+/* Counts chunks by the regions in them; both are in address order. */
 static void count_chunks(const struct vp_snapshot *snap, uint64_t stream, struct vp_digest *d) {
     if (!snap->chunks.count)
         return;
@@ -259,7 +259,7 @@ static void count_chunks(const struct vp_snapshot *snap, uint64_t stream, struct
 
 /* ---- which streams most bytes wait for ---- */
 
-/* Streams looked at. Of more, those that come late in the address order are not told of. */
+/* How many streams are counted. If there are more, those that come late in address order are left out. */
 enum { STREAMS = 64 };
 
 static void count_wait(struct vp_snap_waited *all, uint64_t stream, uint64_t bytes) {

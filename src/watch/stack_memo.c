@@ -7,11 +7,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* A few hundred places times the ways that lead to one; 12 MiB of addresses, and memory as it is used. */
+/* Sets for a few hundred places, ways for the paths that lead to each. 12 MiB of addresses, and memory as used. */
 enum { SETS = 256, WAYS = 16 };
 
 struct kept {
-    atomic_bool taken; /* by whoever reads or writes it; nobody waits for it */
+    atomic_bool taken; /* by the thread that reads or writes it; no thread waits for it */
     unsigned count, frames;
     struct vp_memo_key key;
     struct vp_memo_slot slots[VP_MEMO_SLOTS];
@@ -25,7 +25,7 @@ static struct kept *set_of(struct kept *of, const struct vp_memo_key *key) {
     return &of[((key->frame >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 56) % SETS * WAYS];
 }
 
-/* Return addresses lie between the objects that a sanitizer watches over. */
+/* Return addresses lie where a sanitizer forbids reads: between the objects on the stack. */
 __attribute__((no_sanitize("address"))) static bool is_same(const struct kept *k, const struct vp_memo_key *key) {
     if (!k->count || k->key.frame != key->frame || k->key.until != key->until || k->key.went != key->went)
         return false;
@@ -72,7 +72,7 @@ static struct kept *open_table(void) {
     struct kept *others = NULL, *of = vp_os_take_sparse(bytes);
     if (!of || atomic_compare_exchange_strong(&all, &others, of))
         return of;
-    vp_os_give(of, bytes); /* another thread has made one */
+    vp_os_give(of, bytes); /* another thread has made a table */
     return others;
 }
 

@@ -25,8 +25,8 @@ static backtrace_fn *_Atomic backtrace;
 static get_ip_fn *get_ip, *get_cfa;
 static get_register_fn *get_register;
 
-/* In DWARF's numbers. 0: it may be saved nowhere, where the unwinder ends the program that asks; no walk is kept then.
- */
+/* The frame pointer's number in DWARF. 0: it may be saved nowhere, and then to ask for it ends the program; so no walk
+ * is kept. */
 #ifdef __x86_64__
 enum { FRAME_POINTER = 6 };
 #else
@@ -35,9 +35,10 @@ enum { FRAME_POINTER = 0 };
 
 static struct {
     uintptr_t begin, end;
-} own; /* this library */
+} own; /* the addresses of this library */
 
-/* A program whose libgcc is linked in seldom exports it; a C program has none. What is loaded for us stays. */
+/* Finds a libgcc function. Few programs that link libgcc in export it; C programs have none. Then it is loaded for
+ * good. */
 static void *find(const char *name) {
     static void *library;
     void *function = dlsym(RTLD_DEFAULT, name);
@@ -121,12 +122,12 @@ static void read_build_id(const struct dl_phdr_info *info, char out[2 * BUILD_ID
     }
 }
 
-/* The program itself has no name there. A path is too large for some stacks. */
+/* The loader has no name for the program itself. A path is too large for some stacks. */
 static uint32_t program_number(const struct search *s, const char *build_id) {
     char *path = vp_os_take(PATH_MAX);
     if (!path)
         return 0;
-    readlink("/proc/self/exe", path, PATH_MAX - 1); /* else it stays empty */
+    readlink("/proc/self/exe", path, PATH_MAX - 1); /* on failure the path stays empty */
     const uint32_t number = vp_module_add(path, build_id, s->info.dlpi_addr);
     vp_os_give(path, PATH_MAX);
     return number;
@@ -141,7 +142,7 @@ static uint32_t module_number(const struct search *s) {
 
 /* ---- frames ---- */
 
-/* `pc` lies in the call. */
+/* `pc` lies within the call instruction. */
 static uint32_t add_frame(struct vp_frame_key key, uintptr_t pc) {
     struct search s;
     char text[48];
@@ -156,11 +157,11 @@ struct step {
     struct vp_walk *walk;
     uintptr_t until_begin, until_end;
     uint64_t went;
-    bool outside; /* the library's own frames are behind us */
+    bool outside; /* the walk has left the library's own frames */
     struct vp_memo *memo;
 };
 
-/* Too large for some stacks. Where so many threads walk at once that there is none, a walk is made, and not kept. */
+/* Too large for some stacks. A walk that finds none free, as so many threads walk at once, is made but not kept. */
 enum { NOTES = 16 };
 static struct note {
     _Alignas(64) atomic_bool taken;
@@ -183,7 +184,7 @@ static _Unwind_Reason_Code take(struct _Unwind_Context *context, void *state) {
     const uintptr_t pc = get_ip(context) - 1, cfa = get_cfa(context);
     if (pc + 1 <= 1)
         return _URC_END_OF_STACK;
-    /* The first step is to whoever called the unwinder, inside the frame that the walk begins in. */
+    /* The unwinder's first step is to its own caller, whose frame is the one that the walk begins in. */
     if (s->memo && cfa > s->memo->key.frame + sizeof(void *))
         vp_memo_step(s->memo, pc + 1, cfa, get_register(context, FRAME_POINTER));
     if (pc >= s->until_begin && pc < s->until_end)

@@ -12,16 +12,16 @@
 /* ---- what each stack held ---- */
 
 struct held {
-    int64_t bytes, before; /* now; before the first change since the peak `since` */
+    int64_t bytes, before; /* now; and before the first change since the peak numbered `since` */
     uint64_t since;
 };
 
 struct vp_lock vp_stack_peak_guard; /* comes last */
 static struct {
-    struct held *stacks; /* by number; NULL: no block came yet, or there was no memory */
+    struct held *stacks; /* by the stack's number; NULL: there was no block yet, or no memory */
     int64_t alive, most;
     uint64_t peaks;     /* so far */
-    uint64_t first, at; /* by vp_clock_ns(): the first block, the last peak */
+    uint64_t first, at; /* the times of the first block and of the last peak, by vp_clock_ns() */
 } peak VP_GUARDED_BY(vp_stack_peak_guard);
 
 void vp_stack_peak_add(uint32_t stack, int64_t bytes) {
@@ -56,7 +56,7 @@ static VP_REQUIRES(vp_stack_peak_guard) uint64_t held_then(uint32_t stack) {
 /* The rule of the tool's vp_stacks_line(): the innermost frame of the highest rank. */
 enum { ANY = 1, NATIVE, PYTHON, OWN };
 
-/* Of the file's name, behind LINE:FUNCTION: . What was typed has a name in angle brackets, too. */
+/* Is it the program's own code, by the file behind LINE:FUNCTION:? Typed code has a name in angle brackets, too. */
 static bool is_own(const char *text) {
     const char *file = strchr(text, ':');
     file = file ? strchr(file + 1, ':') : NULL;
@@ -81,16 +81,16 @@ static uint8_t rank_of(uint32_t frame) {
 }
 
 bool vp_line_peak(struct vp_line_peak *out) {
-    /* Stacks first: their frames are there already. */
+    /* Count stacks first: their frames exist already. */
     const uint32_t stacks = vp_stack_count() + 1, frames = vp_frame_count() + 1;
     const size_t room = frames * (sizeof(uint64_t) + sizeof(uint8_t)) + stacks * sizeof(uint32_t);
     uint64_t *held = vp_os_take(room);
     *out = (struct vp_line_peak){0};
     if (!held)
         return false;
-    uint32_t *line = (uint32_t *)(held + frames); /* of each stack: its frame */
+    uint32_t *line = (uint32_t *)(held + frames); /* the frame that is each stack's line */
     uint8_t *rank = (uint8_t *)(line + stacks);
-    /* A stack's own frame is inside its parent's, whose number is lower. */
+    /* A stack's own frame is called by its parent's, whose number is lower. */
     for (uint32_t i = 1; i < stacks; i++) {
         const uint32_t own = vp_stack_frame(i), outer = line[vp_stack_parent(i)];
         if (!rank[own])

@@ -21,15 +21,15 @@
 
 /* ---- layouts ---- */
 
-/* Where members are, in bytes; all are pointers but `lasti`, an int. */
+/* Offsets of members, in bytes. All members are pointers but `lasti`, which is an int. */
 struct layout {
     int minor;
-    int state_frame;        /* of a thread's state: its frame, or a struct that has it */
-    int through;            /* in that struct: the frame; -1: there is none between */
-    int back, code, instr;  /* of a frame; `instr` -1: there is `lasti` */
-    int lasti, lasti_bytes; /* how many bytes of code a unit of it is */
-    int owner;              /* of a frame, a byte: OWNED_BY_C where it is none; 0: there is no need to look */
-    int ascii, wide;        /* of a string: where characters begin, if all are ASCII and if not */
+    int state_frame;        /* in a thread's state: its frame, or a struct that has it */
+    int through;            /* in that struct: the frame; -1: there is no such struct */
+    int back, code, instr;  /* in a frame; `instr` is -1 if there is `lasti` */
+    int lasti, lasti_bytes; /* the bytes of code that one unit of `lasti` stands for */
+    int owner;              /* in a frame, a byte: OWNED_BY_C if it is no frame; 0: not looked at */
+    int ascii, wide;        /* in a string: where characters begin, if all are ASCII or if not */
 };
 
 /* clang-format off */
@@ -39,7 +39,7 @@ static const struct layout layouts[] = {
     {     10,          24,      -1,   24,   32,    -1,    96,           2,     0,    48,   72},
     {     11,          56,       8,   48,   32,    56,     0,           0,     0,    48,   72},
     {     12,          56,       0,    8,    0,    56,     0,           0,    70,    40,   56},
-    /* From here on the interpreter tells where a thread's frame is, and what is no frame has no code. */
+    /* From 3.13 on the interpreter says where a thread's frame is, and what is no frame has no code. */
     {     13,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
     {     14,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
     {     15,           0,      -1,    8,    0,    56,     0,           0,     0,    40,   56},
@@ -59,7 +59,7 @@ struct member {
     const char *doc;
 };
 
-/* What was found, once; `why` not NULL: why its stacks are not read. */
+/* What was found of an interpreter. `why`: if not NULL, the reason why its stacks are not read. */
 struct interpreter {
     struct layout at;
     ptrdiff_t filename, name, table, line, instructions; /* in a code object */
@@ -109,7 +109,7 @@ static ptrdiff_t member_of(const char *type, const char *name) {
     return -1;
 }
 
-/* Of code objects; a program may have CPython's data in its own module. */
+/* Finds the members of code objects. A program may have CPython's data in its own module. */
 static const char *find_members(struct interpreter *py) {
     static const char *const type_name[] = {"PyCode_Type"}, *const type_type_name[] = {"PyType_Type"};
     void *type, *type_type;
@@ -127,8 +127,8 @@ static const char *find_members(struct interpreter *py) {
     return NULL;
 }
 
-/* 3.13 and later begin with a table of offsets for debuggers: a cookie, the version, whether threads are free; then,
- * behind others whose number differs, of a thread's state the size, `prev` (0), `next` (8), `interp` (16), frame. */
+/* 3.13 and later begin with a table of offsets for debuggers: a cookie, the version, whether threads are free. After a
+ * varying number of others come those of a thread's state: its size, `prev` (0), `next` (8), `interp` (16), frame. */
 static const char *ask_runtime(struct interpreter *py, const char *runtime) {
     enum { FREE_THREADED = 2, FIRST = 6, LAST = 64 };
     if (!runtime || memcmp(runtime, "xdebugpy", 8) != 0)
@@ -158,12 +158,12 @@ static const char *study(struct interpreter *py, void *const *symbols) {
             py->at = layouts[i];
     if (!py->at.minor)
         return "no Python stack: a version of Python that is not 3.9 to 3.15";
-    /* First: in a free-threaded build each object has another head. */
+    /* This comes first: in a free-threaded build, objects have another header. */
     const char *why = py->at.state_frame ? NULL : ask_runtime(py, symbols[RUNTIME]);
     return why ? why : find_members(py);
 }
 
-/* Two: one is looked at while the other is made. Modules come and go seldom. */
+/* Two, so that one can be read while the other is filled in. Modules come and go seldom. */
 static struct interpreter found[2];
 static struct interpreter *_Atomic current;
 static atomic_uint_least64_t came = UINT64_MAX, went;
@@ -185,7 +185,7 @@ static void find(struct vp_modules_seen seen) {
     vp_lock_release(&vp_python_guard);
 }
 
-/* It may come with a plug-in, and go with it. Where there is one, only that some module went matters. */
+/* An interpreter may come and go with a plug-in. While there is one, only the unloading of modules matters. */
 static const struct interpreter *interpreter(void) {
     const struct vp_modules_seen seen = vp_modules_seen();
     const struct interpreter *py = atomic_load_explicit(&current, memory_order_acquire);
@@ -200,11 +200,11 @@ static const struct interpreter *interpreter(void) {
 /* ---- names ---- */
 
 struct string_state {
-    unsigned kind; /* bytes a character; 0: not known */
+    unsigned kind; /* bytes per character; 0: not known */
     bool compact, ascii;
 };
 
-/* Two layouts of these bits have been: 3.14 may keep 16 for something that was 2. */
+/* There are two layouts of these bits: 3.14 may use 16 bits for a field that had 2. */
 static inline struct string_state state_of(const char *string) {
     unsigned bits = (unsigned)int_at(string, STRING_STATE);
     bits = bits >> 2 & 7 ? bits >> 2 : bits >> 16;
@@ -213,15 +213,15 @@ static inline struct string_state state_of(const char *string) {
 
 enum { REPLACEMENT = 0xfffd, COLON_LIKE = 0xa789 };
 
-/* What the text of a frame can hold: no zero byte, no half of a character; and in a name no colon, behind which the
- * file begins, but one that looks the same. IPython calls code "<cell line: 1>". */
+/* A character that a frame's label can hold: no zero byte, no half of a surrogate pair. A colon in a name, which would
+ * end the name, is replaced by a character that looks alike: IPython calls code "<cell line: 1>". */
 static inline uint32_t fit_for_text(uint32_t c, bool is_name) {
     if (c == ':' && is_name)
         return COLON_LIKE;
     return c && (c < 0xd800 || c > 0xdfff) ? c : REPLACEMENT;
 }
 
-/* As much as there is room for, in UTF-8. */
+/* Writes as much of a string as there is room for, in UTF-8. */
 static char *put_string(const struct interpreter *py, char *at, const char *end, const char *string, bool is_name) {
     const struct string_state state = state_of(string);
     const uint64_t n = u64_at(string, STRING_LENGTH);
@@ -232,7 +232,7 @@ static char *put_string(const struct interpreter *py, char *at, const char *end,
     }
     for (uint64_t i = 0; i < n && end - at > 5; i++, from += state.kind) {
         uint32_t c = 0;
-        memcpy(&c, from, state.kind); /* little-endian, as all that CUDA runs on */
+        memcpy(&c, from, state.kind); /* little-endian, as are all machines with CUDA */
         at = vp_utf8_put(at, fit_for_text(c, is_name));
     }
     return at;
@@ -240,7 +240,7 @@ static char *put_string(const struct interpreter *py, char *at, const char *end,
 
 /* ---- frames ---- */
 
-/* Sums of products with odd constants, which the processor makes side by side; folded at the end. */
+/* Signatures are sums of products with odd constants, which the processor computes in parallel, then folds. */
 enum { PRIMES = 8 };
 static const uint64_t primes[PRIMES] = {UINT64_C(0x9e3779b185ebca87), UINT64_C(0xc2b2ae3d27d4eb4f),
                                         UINT64_C(0x165667b19e3779f9), UINT64_C(0x85ebca77c2b2ae63),
@@ -252,8 +252,8 @@ static inline uint64_t fold(uint64_t sum) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Of a name: where it is, its length and its last sixteen bytes; of a shorter one with what is in its head before,
- * which has no count of references there. Names made one after the other at the same place, such as <cell 1> and <cell
+/* A hash of a name: its address, its length and its last sixteen bytes. For a shorter name these include bytes of its
+ * header, but not its reference count. Names made one after the other at the same address, such as <cell 1> and <cell
  * 2>, differ in them. */
 static inline uint64_t look_of(const struct interpreter *py, const char *string) {
     const uint64_t n = u64_at(string, STRING_LENGTH), where = (uintptr_t)string * primes[0] + n * primes[1];
@@ -264,8 +264,8 @@ static inline uint64_t look_of(const struct interpreter *py, const char *string)
     return where + u64_at(end, -8) * primes[2] + u64_at(end, -16) * primes[3];
 }
 
-/* Of a table of lines: where it is, its length, and what is in it, of a long one at both ends. Code that is made again
- * and again at one place, such as a notebook's, has short ones. */
+/* A hash of a line table: its address, its length and its contents, of a long table only both ends. Code that is made
+ * repeatedly at one address, such as a notebook's, has short tables. */
 static inline uint64_t look_of_table(const char *bytes) {
     const uint64_t n = u64_at(bytes, BYTES_LENGTH);
     const char *from = bytes + BYTES, *end = from + n;
@@ -280,8 +280,8 @@ static inline uint64_t look_of_table(const char *bytes) {
     return look;
 }
 
-/* Two code objects of one signature have, but for a chance of one in 2^64, one name, file and first line, and tables of
- * lines that hardly differ: only then can a line be told that is wrong, and in that function still. */
+/* Two code objects with the same signature have (except with a chance of 2^-64) the same name, file and first line, and
+ * almost the same line table. Only then can a reported line be wrong, and it is still in that function. */
 static inline uint64_t signature(const struct interpreter *py, const char *code) {
     const uint64_t file = look_of(py, pointer_at(code, py->filename)), name = look_of(py, pointer_at(code, py->name));
     return fold(fold(file) * primes[0] + name * primes[1] + look_of_table(pointer_at(code, py->table)) * primes[2] +
@@ -299,7 +299,7 @@ static uint32_t add_frame(const struct interpreter *py, struct vp_frame_key key,
     return vp_frame_add(key, VP_FRAME_PYTHON, text);
 }
 
-/* What lies between calls of C stands in the chain as frames without code. */
+/* The code object of a frame. NULL: it is an entry for a call from C, which has none. */
 static inline const char *code_of(const struct interpreter *py, const char *frame) {
     const char *code = (const char *)((uintptr_t)pointer_at(frame, py->at.code) & ~(uintptr_t)7);
     if (py->at.owner && frame[py->at.owner] == OWNED_BY_C)
@@ -325,7 +325,7 @@ enum vp_python vp_python_walk(struct vp_walk *walk) {
         vp_walk_add_words(walk, WORDS_UNKNOWN, py->why);
         return VP_PYTHON_UNKNOWN;
     }
-    /* Then other threads' states are being freed. */
+    /* At that time the states of other threads are being freed. */
     if (py->is_finalizing()) {
         vp_walk_add_words(walk, WORDS_ENDING, "no Python stack: the interpreter is ending");
         return VP_PYTHON_UNKNOWN;

@@ -8,23 +8,23 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Room. A training of PyTorch has some thousands of stacks of some twenty thousand frames; a server that makes code
- * as it goes has ever new ones. All of it is some 90 MiB of addresses, of which memory is what is used. */
+/* The table's room. A training in PyTorch has some thousands of stacks of some twenty thousand frames; a server that
+ * generates code has ever new ones. In all, some 90 MiB of addresses are reserved, and memory is used as needed. */
 enum { STACKS = VP_STACKS_MOST, FRAMES = 1 << 18, KEYS = 1 << 19, MODULES = 1 << 12, TEXT = 32 << 20 };
 
-/* Pairs by number, and a hash table over them of twice their number. An item is complete before a slot names it. */
+/* Numbered pairs, and a hash table of twice as many slots. An item is complete before a slot names it. */
 struct pairs {
     struct vp_frame_key *items;
     atomic_uint_least32_t *slots;
     uint32_t most;
-    atomic_uint_least32_t count; /* the numbers given out; 0 is none */
+    atomic_uint_least32_t count; /* numbers given out; 0 is not used */
 };
 
-struct vp_lock vp_stack_table_guard; /* of whoever adds; the last but the trace's. To look up needs none */
+struct vp_lock vp_stack_table_guard; /* taken to add, not to look up; the last but the trace's */
 static struct {
     struct pairs stacks; /* parent, frame */
     struct pairs keys;
-    struct pairs frames; /* two hashes of kind and text, which together nobody will meet twice */
+    struct pairs frames; /* two hashes of kind and text, assumed to be unique together */
     uint32_t *frame_of_key;
     struct vp_frame *frame_at;
     struct vp_module *modules;
@@ -53,7 +53,7 @@ static inline uint32_t find(const struct pairs *p, uint64_t a, uint64_t b) {
     }
 }
 
-/* Under the lock, as all below: the next number, which nobody can find yet; 0: no more. */
+/* Under the lock, as all below: returns the next number, which nobody can find yet; 0: the table is full. */
 static uint32_t next(struct pairs *p) {
     const uint32_t n = atomic_load_explicit(&p->count, memory_order_relaxed) + 1;
     if (n >= p->most) {
@@ -121,7 +121,7 @@ static struct vp_frame_key hash_text(enum vp_frame_kind kind, const char *text) 
     return h;
 }
 
-/* As it lies from now on; empty: there is no room. */
+/* Stores a text for good, and returns the copy; empty: there is no room. */
 static const char *keep_text(const char *text) {
     const size_t n = strlen(text) + 1;
     if (TEXT - table.text_used < n) {

@@ -54,16 +54,16 @@ enum { SHARDS = 16 };
 struct block {
     uint64_t key; /* device, serial; plus 1 */
     uint64_t bytes;
-    uint32_t stack, blocks; /* that it stands for; 0: itself alone */
+    uint32_t stack, blocks; /* the number that it stands for; 0: only itself */
 };
 
-/* Each by blocks of its own, so that threads seldom meet. A lock here comes before the peak's alone. */
+/* Each shard has blocks of its own, so that threads seldom meet. After a shard's lock, only the peak's may be taken. */
 static struct shard {
     _Alignas(64) struct vp_lock lock;
     struct vp_table blocks; /* of struct block */
     struct vp_slab slab;
 } shards[SHARDS] = {[0 ... SHARDS - 1] = {.slab = VP_SLAB(struct block)}};
-static atomic_uint_least64_t small_blocks; /* there, of less than SIZE */
+static atomic_uint_least64_t small_blocks; /* blocks in the shards that are smaller than SIZE */
 
 static uint64_t key_of(CUdevice device, uint64_t serial) {
     return ((uint64_t)device << 48 | serial) + 1;
@@ -106,7 +106,7 @@ static void forget(uint64_t key, size_t size) {
 
 enum words { WORDS_DEEPER = 1 };
 
-/* Where a thread of a Python program has no Python frame, its name is what there is to know it by. */
+/* In a Python program, a thread without Python frames can be recognized only by its name. */
 static void add_thread(struct vp_walk *walk) {
     char name[16] = "", text[80];
     struct vp_frame_key key;
@@ -122,7 +122,7 @@ static void add_thread(struct vp_walk *walk) {
     vp_walk_add(walk, frame);
 }
 
-/* With Python's frames behind the native ones: those of `walk`. Not within walk_all(): too large a frame for some
+/* Puts the native frames before Python's in `walk`. Not inlined into walk_all(): the frame would be too large for some
  * stacks. */
 static __attribute__((noinline)) void put_native_first(struct vp_walk *walk) {
     const struct vp_walk python = *walk;
@@ -168,13 +168,13 @@ static uint32_t stack_now(void) {
     return stack;
 }
 
-/* Small blocks: the bytes that a thread allocates are cut into lengths of SIZE, and the block that has a certain byte
- * of a length stands for all of it. Which byte that is changes from length to length, in steps of the golden ratio:
- * those lie evenly, and keep no time with the program. Were it always the last byte, of two blocks of SIZE / 2 by turns
- * the second would always be the one, and the first never be told of. */
+/* Samples small blocks: the bytes that a thread allocates are cut into lengths of SIZE, and the block that contains a
+ * chosen byte of a length stands for that length. The choice moves from length to length in steps of the golden ratio,
+ * which are evenly spread and not in step with the program. With the last byte always, of two blocks of SIZE / 2 that
+ * alternate only the second would ever be recorded. */
 static __thread struct {
-    uint64_t left;    /* bytes up to the next such byte; 0: none is chosen yet */
-    uint64_t behind;  /* from there on, bytes up to the end of its length */
+    uint64_t left;    /* bytes up to and with the next chosen byte; 0: none is chosen yet */
+    uint64_t behind;  /* bytes behind that one to the end of its length */
     uint32_t lengths; /* so far */
 } small __attribute__((tls_model("initial-exec")));
 
@@ -258,7 +258,7 @@ int vp_stacks_holders(CUdevice device, struct vp_stack_holder *out, int most) {
     if (!sums)
         return 0;
     const bool inside = vp_thread.inside;
-    vp_thread.inside = true; /* a signal's handler does not come to these locks */
+    vp_thread.inside = true; /* a signal handler that finds this set does not take these locks */
     for (int i = 0; i < SHARDS; i++)
         add_up_shard(sums, stacks, device, &shards[i]);
     vp_thread.inside = inside;

@@ -22,7 +22,7 @@
 
 static double efficiency(const struct vp_memory_stats *s) {
     const uint64_t held = s->peak_held_bytes + s->peak_spilled_bytes;
-    return held > s->peak_live_bytes ? (double)s->peak_live_bytes / (double)held : 1.0; /* some may have slept */
+    return held > s->peak_live_bytes ? (double)s->peak_live_bytes / (double)held : 1.0; /* asleep memory is not held */
 }
 
 void vp_stats_json_blocks(struct vp_json *j, const struct vp_memory_stats *s) {
@@ -113,7 +113,7 @@ static VP_LOCKED int write_json(int fd) {
     vp_pools_each(pool) json_device(&j, pool);
     vp_json_end_array(&j);
     vp_json_begin_array(&j, "others");
-    for (int dev = 0; dev < VP_DEVICES; dev++) { /* what others in the process made by cuMemCreate */
+    for (int dev = 0; dev < VP_DEVICES; dev++) { /* what other code in the process created by cuMemCreate */
         const struct vp_foreign_sum *o = &vp_state.others[dev];
         if (!o->peak_bytes)
             continue;
@@ -154,12 +154,12 @@ bool vp_stats_has_used_cuda(void) {
     return pools || vp_stats_passed();
 }
 
-/* The process that was started under the library, and not by one that was. */
+/* The process that was started under the library, if its parent was not. */
 static pid_t first;
 static bool serves;
 
-/* Faults of the children that were waited for: none has none. Before this program took the place of another, such as a
- * script that has looked for it, that had some of its own. */
+/* Page faults of child processes that were waited for: none if there were no children. An earlier program of this
+ * process, such as a script that looked for this one and called exec, may have had some. */
 static long faults_before;
 
 static long faults_of_children(void) {
@@ -223,7 +223,7 @@ static VP_LOCKED void print_summary(void) {
             vp_log_print("passed on to CUDA: %s, %lu times", vp_passed_names[i], atomic_load(&vp_state.passed[i]));
 }
 
-/* In nanoseconds since 1970. */
+/* When the process began, in nanoseconds since 1970. */
 static int64_t began(void) {
     struct vp_process self = {0};
     const long ticks = sysconf(_SC_CLK_TCK);
@@ -233,8 +233,8 @@ static int64_t began(void) {
     return (int64_t)(vp_clock_by(CLOCK_REALTIME) - age);
 }
 
-/* Whoever comes first has the file; it is locked while it is looked at and written. Has a process written it that ended
- * while this one ran: another rank, a child? Then it is not written over. */
+/* Has a process written the file that ended while this one ran, such as another rank or a child? Then the file stays as
+ * it is. The file is locked while it is examined and written. */
 static bool is_taken(int fd) {
     struct stat st;
     int tries = 0;
@@ -245,7 +245,7 @@ static bool is_taken(int fd) {
     }
     if (fstat(fd, &st) || !st.st_size)
         return false;
-    /* Clocks tick every 10 ms at worst: what an earlier run wrote just before this one is not meant. */
+    /* Clocks tick every 10 ms at worst. A file that an earlier run wrote just before this one began does not count. */
     return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec > began() + 20000000;
 }
 
@@ -257,7 +257,7 @@ static bool add_process_id(char *out, size_t room, const char *name) {
     return n > 0 && (size_t)n < room;
 }
 
-/* What is alive at the end, by stack, where stacks are recorded; and the program's ranges, where it has some. */
+/* Prints what is alive at the end, by stack if stacks are recorded, and the program's ranges if it has any. */
 static VP_LOCKED void print_alive(void) {
     enum { HOLDERS = 5, FRAMES = 4 };
     static struct vp_text t; /* too large for some stacks */
@@ -269,7 +269,7 @@ static VP_LOCKED void print_alive(void) {
     vp_say_flush(&t);
 }
 
-/* Where the peak was, as far as that is known, and how to look at it; the latter once for all ranks. */
+/* Prints where the peak was, as far as known, and how to look at it; the latter only once for all ranks. */
 static void print_look(void) {
     char text[512], rank[16];
     vp_holders_peak(text, sizeof text);
@@ -291,7 +291,7 @@ static VP_LOCKED void write_file(const char *pattern) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return;
     }
-    /* What is no file, or the program's own, is written to as it is. */
+    /* What is no regular file, or is the program's own output, is not truncated. */
     struct stat st;
     int fd = vp_output_open(name, 0);
     bool plain = fd >= 0 && vp_output_own(name) < 0 && !fstat(fd, &st) && S_ISREG(st.st_mode);
@@ -308,7 +308,7 @@ static VP_LOCKED void write_file(const char *pattern) {
         vp_log_print("VPOOL_STATS: %s cannot be written: %s", path, vp_output_error(err));
 }
 
-/* Not analysed: the process ends, and the figures are told even where a thread that hangs, or is gone, has the lock. */
+/* Not analysed: the process ends, and statistics are written even if a thread that hangs or ended has the lock. */
 VP_NOT_ANALYSED void vp_stats_write(void) {
     static atomic_flag written = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&written))

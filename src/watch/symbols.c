@@ -25,9 +25,9 @@ const void *vp_symbols_table(uintptr_t base, const ElfW(Dyn) * dynamic, ElfW(Sxw
     return at ? (const void *)(at < base ? base + at : at) : NULL;
 }
 
-/* DT_GNU_HASH, which all modules of the last fifteen years have, begins with the number of buckets, the first symbol in
- * it, and the size and shift of a Bloom filter; its chains are one array beside the symbols, the lowest bit of an entry
- * marks the end of each. */
+/* Looks a name up in DT_GNU_HASH, which all modules of the last fifteen years have. It begins with the number of
+ * buckets, the first symbol in it, and the size and shift of a Bloom filter. Its chains are one array parallel to the
+ * symbols; the lowest bit of an entry marks the end of a chain. */
 static void *find(uintptr_t base, const ElfW(Dyn) * dynamic, const uint32_t *table, const char *name) {
     const uint32_t buckets = table[0], first = table[1], words = table[2], shift = table[3];
     const ElfW(Addr) *bloom = (const void *)&table[4];

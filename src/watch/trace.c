@@ -18,11 +18,11 @@
 #include <errno.h>
 #include <string.h>
 
-/* Digits that were written before, and often are again: neighbouring events have much in common. */
+/* Digits that were written before and are often written again: neighbouring events have much in common. */
 struct digits {
     uint64_t first, second; /* the numbers that they stand for */
     unsigned length;        /* 0: none yet */
-    char text[32];          /* copied whole, which is faster than as much as there is */
+    char text[32];          /* always copied whole, which is faster */
 };
 
 struct vp_lock vp_trace_guard;
@@ -33,13 +33,13 @@ static struct {
     bool parents; /* the file of this name is a parent's */
     struct vp_clock clock;
     uint64_t begin;               /* by that clock: the time of the first record; 0: none yet */
-    uint64_t now;                 /* not 0: the time of what is being recorded, which was a while ago */
+    uint64_t now;                 /* if not 0: the time of what is being recorded, some time ago */
     struct digits size_stream[2]; /* of allocations, of frees */
     struct digits time;
-    uint32_t modules, frames, stacks; /* of their table: what the file says of it */
+    uint32_t modules, frames, stacks; /* how many of each table the file has */
 } trace VP_GUARDED_BY(vp_trace_guard);
 
-/* What it says of each device. */
+/* The last figures of each device in the trace. */
 static struct {
     uint64_t held, calls, addressed;
 } told[VP_DEVICES] VP_GUARDED;
@@ -90,7 +90,7 @@ static inline unsigned count_digits(uint64_t n) {
                                       100000000000000000,
                                       1000000000000000000,
                                       10000000000000000000u};
-    /* The logarithm by ten from that by two: 1233 / 4096 is about log10(2). */
+    /* The decimal logarithm from the binary one: 1233 / 4096 is about log10(2). */
     unsigned guess = (unsigned)(64 - __builtin_clzll(n | 1)) * 1233 >> 12;
     return guess + 1 - (n < powers[guess]) + !n;
 }
@@ -111,7 +111,7 @@ static inline char *put_number(char *at, uint64_t n, char behind) {
     return end + 1;
 }
 
-/* One number or two, the last of which `behind` follows, by what is kept; at `at` is room for all of its text. */
+/* Writes one or two numbers, then `behind`, and reuses the kept digits. `at` needs room for all of `text`. */
 static inline __attribute__((always_inline)) char *put_kept(char *at, struct digits *kept, uint64_t first,
                                                             const uint32_t *second, char behind) {
     if (!kept->length || kept->first != first || (second && kept->second != *second)) {
@@ -171,10 +171,10 @@ void vp_trace_unlock(void) {
 
 /* ---- records ---- */
 
-/* The number of the last line's bytes that its time may take. */
+/* How many bytes of a line are reserved for the time. */
 enum { TIME = 24 };
 
-/* As much of the text as there is room for; the rest. */
+/* Writes as much of the text as there is room for. Returns the rest. */
 static const char *put_text(char **at, const char *end, const char *text) {
     static const char hex[] = "0123456789ABCDEF";
     for (; *text && end - *at > 3; text++) {
@@ -200,7 +200,7 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
         *at++ = op;
         *at++ = ',';
         for (int i = 0; i < 3; i++) {
-            /* A number behind the text takes at most as much as the time. */
+            /* A number after the text takes at most as many bytes as the time. */
             const char *end = text + sizeof text - (4 - i) * TIME;
             if (!fields[i].text) {
                 at = put_number(at, fields[i].number, ',');
@@ -219,7 +219,7 @@ void vp_trace_put(char op, struct vp_trace_field a, struct vp_trace_field b, str
     }
 }
 
-/* What the table has beyond what the file says of it, up to that stack: its parent and frame were there before it. */
+/* Writes what the tables have and the file has not, up to that stack: its parents and frames are older than it. */
 static VP_REQUIRES(vp_trace_guard) void tell_stacks(uint32_t stack) {
     const uint32_t modules = vp_module_count(), frames = vp_frame_count();
     while (trace.modules < modules) {
@@ -237,7 +237,7 @@ static VP_REQUIRES(vp_trace_guard) void tell_stacks(uint32_t stack) {
     }
 }
 
-/* Allocations are numbered in each pool: the device in the upper bits keeps them apart. */
+/* Allocations are numbered in each pool, so the upper bits hold the device. */
 void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint32_t stream, const uint32_t *stack) {
     char text[VP_JOURNAL_LINE], *at = text;
     if (!vp_trace_lock())
@@ -258,7 +258,7 @@ void vp_trace_event(char op, CUdevice device, uint64_t serial, size_t size, uint
     vp_trace_unlock();
 }
 
-/* A line of three numbers. False: nothing is recorded. */
+/* Writes a line of three numbers. False: nothing is recorded. */
 static bool put_alone(char op, uint64_t a, uint64_t b, uint64_t c) {
     if (!vp_trace_lock())
         return false;
@@ -267,7 +267,7 @@ static bool put_alone(char op, uint64_t a, uint64_t b, uint64_t c) {
     return true;
 }
 
-/* Addresses of bare segments change when segments come and go. */
+/* The addresses of bare segments change when segments come and go. */
 void vp_trace_held(void) {
     vp_pools_each(pool) {
         const CUdevice device = pool->mem.device;
@@ -289,15 +289,15 @@ void vp_trace_failure(CUdevice device, size_t size, uint32_t stream) {
     put_alone('x', (uint64_t)device, size, stream);
 }
 
-/* Other threads may still be at work, or be stopped under the lock. Without it the file stays as a killed
- * process would leave it. */
+/* Other threads may still be running, or be stopped while they hold the lock. Then the file stays as a killed process
+ * would leave it. */
 void vp_trace_end(void) {
     if (!vp_state.recording || !vp_lock_for_a_while(&vp_trace_guard))
         return;
     if (trace.on) {
         trace.on = false;
         int err = vp_journal_close(&trace.file);
-        /* One that the program has closed is as whole as that of a program that was killed. */
+        /* A file that the program has closed is as intact as that of a program that was killed. */
         if (err && err != -EBADF)
             vp_log(VP_LOG_WARN, "VPOOL_TRACE: the file cannot be closed: %s", strerror(-err));
     }

@@ -11,7 +11,7 @@
 #include "watch/trace.h"
 #include "watch/lend.h"
 
-/* Wrong words are told at the start. */
+/* Options are parsed, and invalid ones are logged, at the start. */
 static void opening(void) {
     vp_dump_open();
     vp_stacks_open();
@@ -21,7 +21,7 @@ static bool wants_events(void) {
     return *vp_options()->trace || vp_stacks_wanted() || vp_marks_want_events();
 }
 
-/* What records wants to hear of every time that the lock was let go, too. */
+/* A process that records is also called each time that the lock was released: see `published`. */
 static void pool_opened(struct vp_pool *pool) {
     vp_lock_is_held();
     vp_plans_open(pool);
@@ -43,7 +43,7 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
     if (!vp_process_is_marked())
         return;
     vp_marks_tell_early();
-    /* On the fast path nothing of it changes. */
+    /* On the fast path, what the pools hold does not change. */
     if (vp_thread.inside && !vp_thread.tells && *vp_options()->trace) {
         vp_lock_is_held();
         vp_trace_held();
@@ -54,7 +54,7 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
     }
     const bool marks = vp_marks_want_events();
     if (stacks || marks)
-        vp_cancel_hold(); /* what they look at may be files */
+        vp_cancel_hold(); /* they may read files */
     if (stacks)
         stack = vp_stacks_event(op, device, serial, size);
     if (marks)
@@ -62,8 +62,8 @@ static void event(char op, CUdevice device, uint64_t serial, size_t size, uint32
     vp_trace_event(op, device, serial, size, stream, stacks && op == 'a' ? &stack : NULL);
 }
 
-/* What these two guard is to be whole in the child of a fork: they are taken around it. */
-VP_NOT_ANALYSED /* the next lets them go */ static void fork_prepare(void) {
+/* What these two locks guard must be consistent in the child of a fork, so they are held around it. */
+VP_NOT_ANALYSED /* fork_parent() releases them */ static void fork_prepare(void) {
     vp_lock_take(&vp_trace_guard);
     vp_lock_take(&vp_marks_guard);
 }
@@ -73,7 +73,7 @@ VP_NOT_ANALYSED static void fork_parent(void) {
     vp_lock_release(&vp_trace_guard);
 }
 
-/* In the child all locks are free. What others guard is of blocks, and a child whose parent had any is not served. */
+/* Frees all locks in the child. The others guard data of blocks; a child of a parent with blocks is not served. */
 static void fork_child(void) {
     static struct vp_lock *const locks[] = {&vp_trace_guard,  &vp_marks_guard,       &vp_stack_peak_guard,
                                             &vp_python_guard, &vp_stack_table_guard, &vp_dump_guard,
