@@ -4,13 +4,13 @@
 
 #include <stdlib.h>
 
-/* All zero at first; `items` is the owner's to free. */
+/* All zero at first. The owner frees `items`. */
 struct vp_array {
     void *items;
     size_t count, room;
 };
 
-/* Room for one more item of `size` bytes, which counts from now on; NULL: no memory, and nothing has changed. */
+/* Adds one item of `size` bytes, not filled in. NULL: there is no memory, and nothing has changed. */
 static inline void *vp_array_add(struct vp_array *a, size_t size) {
     if (a->count == a->room) {
         size_t room = a->room ? a->room * 2 : 64;

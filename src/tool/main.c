@@ -96,7 +96,7 @@ void vp_tool_inputs(char **paths) {
             *paths = standard;
 }
 
-static int lost; /* errno of what was written past stdio, and did not arrive */
+static int lost; /* errno of an output that failed outside stdio */
 
 int vp_tool_wrote(int err) {
     lost = lost ? lost : -err;
@@ -108,30 +108,31 @@ void vp_tool_flush(void) {
         vp_tool_wrote(-errno);
 }
 
-/* Where one of the three is closed, the next file to be opened would be taken for it. What stands in for it cannot be
- * written to, and is closed again in a program that is run. */
+/* If one of the three standard files is closed, the next file to be opened would be taken for it. So a stand-in is
+ * opened, which can be used for nothing, and which exec closes again. */
 static void have_standard_files(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
             (void)!open("/dev/null", (fd ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
 }
 
-/* The command has failed if what it printed did not arrive: a full disk, a pipe that nobody reads. */
+/* Makes the command fail if its output was lost: the disk is full, or nobody reads the pipe. */
 static int end_output(const char *command, int status) {
     vp_tool_flush();
-    /* What has failed within a longer text left no reason: one more byte fails by the same. */
+    /* The reason of a failure within a longer text is lost; one more byte fails for the same reason. */
     if (ferror(stdout) && !lost)
         vp_tool_wrote(write(STDOUT_FILENO, "\n", 1) < 0 ? -errno : -EIO);
     if (!lost)
         return status;
-    /* Who ignores the signal is told. */
+    /* A caller that ignores SIGPIPE gets a message. */
     if (lost == EPIPE)
         raise(SIGPIPE);
     fprintf(stderr, "vpool %s: standard output: %s\n", command, strerror(lost));
     return status ? status : 1;
 }
 
-/* A file longer than its limit is told as a full disk is: nothing unfinished is left. Not so a program that is run. */
+/* A file that exceeds the limit of file sizes is treated like a full disk, so that nothing unfinished is left. A
+ * program that the command runs gets the signal's default action back. */
 static bool ignores_limits;
 
 static void ignore_limits(void) {

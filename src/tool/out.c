@@ -24,7 +24,7 @@
 static int fail(const struct vp_out *out) {
     fprintf(stderr, "vpool %s: %s: %s\n", out->command, out->path ? out->path : "standard output", strerror(errno));
     if (!out->path) {
-        /* It is told; main() need not tell it again. */
+        /* The error has been reported; main() need not report it again. */
         __fpurge(stdout);
         clearerr(stdout);
     }
@@ -43,7 +43,7 @@ static void end_by_signal(int number) {
     raise(number);
 }
 
-/* A signal that was ignored when the command began stays so. */
+/* A signal that was ignored when the command began stays ignored. */
 static void catch_endings(void) {
     struct sigaction now;
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
@@ -115,7 +115,7 @@ int vp_out_compress(struct vp_out *out) {
     struct archive *a = out->plain ? NULL : calloc(1, sizeof *a);
     if (out->plain)
         return 0;
-    /* 16 more than the largest window: with a head and a tail of gzip's. */
+    /* 16 more than the largest window means a gzip header and trailer. */
     if (!a || deflateInit2(&a->z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
         free(a);
         errno = ENOMEM;
@@ -140,7 +140,7 @@ static int wait_for_gzip(struct vp_out *out) {
 
 #else
 
-/* The program gzip, where the build has no zlib. */
+/* Uses the program gzip, as the build has no zlib. */
 int vp_out_compress(struct vp_out *out) {
     int ends[2];
     if (out->plain)
@@ -204,7 +204,8 @@ static int open_beside(struct vp_out *out, const char *path) {
     return -1;
 }
 
-/* Something else than a file; or a name of an open file, such as /dev/stdout, in whose place none may come. */
+/* Is the path written to directly, and not replaced? It is if it is no regular file, or if it names an open file, such
+ * as /dev/stdout. */
 static bool is_written_to(const char *path) {
     struct stat there;
     if (stat(path, &there) < 0)
@@ -240,7 +241,7 @@ int vp_out_open(struct vp_out *out, const char *command, const char *path) {
     return wants_gzip(path) ? vp_out_compress(out) : 0;
 }
 
-/* A write has failed: stdio keeps that it did, and not why. A file that is not kept may take one more. */
+/* Finds why a write failed: stdio only stores that it did. As the file is not kept, one more byte may be written. */
 static void find_reason(const struct vp_out *out) {
     if (out->other)
         (void)!write(fileno(out->plain ? out->plain : out->file), "", 1);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* How often it is written anew. */
+/* How often the line is rewritten. */
 enum { PROGRESS_NS = 200000000 };
 
 void vp_progress_begin(struct vp_progress *p) {

@@ -8,7 +8,7 @@
 
 struct vp_progress {
     bool on, shown;
-    uint64_t next; /* when it is written anew, ns */
+    uint64_t next; /* when the line is rewritten next, ns */
 };
 
 void vp_progress_begin(struct vp_progress *p);

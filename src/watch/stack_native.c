@@ -25,8 +25,7 @@ static backtrace_fn *_Atomic backtrace;
 static get_ip_fn *get_ip, *get_cfa;
 static get_register_fn *get_register;
 
-/* The frame pointer's number in DWARF. 0: it may be saved nowhere, and then to ask for it ends the program; so no walk
- * is kept. */
+/* DWARF's number. 0: the register may be saved nowhere, and to ask for it then ends the program; no walk is kept. */
 #ifdef __x86_64__
 enum { FRAME_POINTER = 6 };
 #else

@@ -8,7 +8,7 @@
 #include <cuda.h>
 #include <stdio.h>
 
-/* How long the driver may take to tell a state. */
+/* How long the driver may take to report a state. */
 enum { SECONDS = 10 };
 
 static int look(void *who) {

@@ -56,7 +56,7 @@ static void say_line(enum mark mark, const char *line) {
 
 /* ---- processes of our own ---- */
 
-static char folder[PATH_MAX]; /* for what they write */
+static char folder[PATH_MAX]; /* for the files that they write */
 
 static const char *in_folder(const char *name) {
     static char path[sizeof folder + 256];
@@ -64,7 +64,7 @@ static const char *in_folder(const char *name) {
     return path;
 }
 
-/* The whole of a text file, to be freed; NULL: it is not there. */
+/* Reads a whole text file; the caller frees the text. NULL: there is no such file. */
 static char *read_file(const char *path) {
     char *text = NULL;
     size_t size = 0;
@@ -90,8 +90,8 @@ static void remove_folder(void) {
 /* How long a driver may take. The first use of a cold one takes some seconds. */
 enum { PROBE_SECONDS = 60 };
 
-/* Runs a probe, with libvpool.so if `library`; what it printed, to be freed. *stopped: why it did not come to
- * its end, or "". */
+/* Runs a probe, with libvpool.so if `library`. Returns what it printed, which the caller frees. *stopped: why the probe
+ * did not finish, or "". */
 static char *run_probe(const char *which, const char *library, char stopped[64]) {
     *stopped = 0;
     vp_tool_flush();
@@ -217,7 +217,7 @@ static const char *look_up(void *context, const char *name) {
     return getenv(name);
 }
 
-/* What the library would say, too. */
+/* Complaints that the library repeats under LD_PRELOAD: see is_told(). */
 static char complaints[32][256];
 static unsigned complaint_count;
 
@@ -236,8 +236,8 @@ static bool is_told(const char *line) {
     return false;
 }
 
-/* Each library that LD_PRELOAD names by its path; the dynamic linker passes over one that is not there with a message,
- * and the program runs without it. */
+/* Checks each library that LD_PRELOAD names by its path. If one is missing, the dynamic linker prints a message and
+ * ignores it, and the program runs without it. */
 static bool check_preloads(const char *list) {
     char path[PATH_MAX];
     bool good = true;
@@ -252,7 +252,7 @@ static bool check_preloads(const char *list) {
     return good;
 }
 
-/* What the library would keep, and say so, once the program has a driver. */
+/* Reports settings of frameworks that the library would keep, and log, once the program has a driver. */
 static void check_frameworks(bool bare) {
     static const struct {
         const char *variables[2], *wanted, *framework;
@@ -261,7 +261,7 @@ static void check_frameworks(bool bare) {
         {{"XLA_PYTHON_CLIENT_ALLOCATOR", NULL}, "cuda_async", "JAX"},
         {{"TF_GPU_ALLOCATOR", NULL}, "cuda_malloc_async", "TensorFlow"},
     };
-    /* PyTorch's comes first, and does not matter where its own allocator is taken over. */
+    /* PyTorch's entry is the first. It does not matter if PyTorch's own allocator is taken over. */
     for (size_t i = bare; i < sizeof all / sizeof *all; i++)
         for (int n = 0; n < 2; n++) {
             const char *value = all[i].variables[n] ? getenv(all[i].variables[n]) : NULL;
@@ -313,7 +313,7 @@ static void check_environment(void) {
 
 /* ---- the library ---- */
 
-/* A value of the numbers and names that VPOOL_STATS tells. */
+/* What is read of the statistics that VPOOL_STATS writes. */
 struct stats {
     unsigned long long allocs, frees, peak_live, peak_held, passed[16];
     char passed_names[16][48], doors[256], policy[16];
@@ -350,7 +350,7 @@ static bool read_stats(const char *path, struct stats *out) {
     return good;
 }
 
-/* What the library, or the dynamic linker, said meanwhile. */
+/* Repeats what the library and the dynamic linker printed meanwhile. */
 static void repeat_messages(void) {
     char *text = read_file(in_folder("err")), *rest = text;
     for (char *line; (line = strsep(&rest, "\n")) && *line;)
@@ -359,7 +359,7 @@ static void repeat_messages(void) {
     free(text);
 }
 
-/* Variables that were not there before the library set them. */
+/* Reports a variable that the library has set, if it was not set before. */
 static void say_variable(char *variable) {
     size_t length = strcspn(variable, "=");
     char name[128];
@@ -471,7 +471,7 @@ static void check_program(char **argv, const char *library) {
     }
     int status = vp_watched_end(pid, &seen);
     snprintf(own, sizeof own, "%d.json", (int)pid);
-    /* Where it could still write its statistics, somebody had seen enough. */
+    /* If it still wrote its statistics, the signal was somebody's wish to end it. */
     const bool known = !access(in_folder(own), R_OK);
     if (WIFSIGNALED(status))
         say(known ? NOTE : WRONG, "the program was ended by signal %d (%s)%s", WTERMSIG(status),

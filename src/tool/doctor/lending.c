@@ -13,10 +13,10 @@
 
 typedef void teller(enum mark mark, const char *line);
 
-/* Processes that are told of. */
+/* How many processes are reported at most. */
 enum { TOLD = 8 };
 
-/* What keeps a page from being made there, where permissions alone do not tell (a full folder, root): errno, or 0. */
+/* Why no page can be created, also where permissions do not show it (a full folder, root): errno, or 0. */
 static int page_obstacle(void) {
     int fd = open(VP_SHARED_STATS_FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
@@ -28,7 +28,7 @@ static int page_obstacle(void) {
     return err;
 }
 
-/* What is here, of a process that is started now. */
+/* Reports what applies here to a process that is started now. */
 static void check_here(const struct vp_options *o, teller *say) {
     char line[256];
     int err;
@@ -46,7 +46,7 @@ static void check_here(const struct vp_options *o, teller *say) {
         say(OK, "idle memory is lent to processes of this user on the same device, in this container (VPOOL_LEND)");
 }
 
-/* Why the process gives nothing to others here; NULL: it gives. */
+/* Why the process gives no idle memory to others here; NULL: it gives. */
 static const char *reason_of(const struct vp_page *page) {
     const struct vp_shared_stats *stats = page->stats;
     if (stats->namespace != vp_process_namespace())
@@ -66,7 +66,7 @@ static uint64_t idle_of(const struct vp_sample *sample, unsigned process) {
     return idle;
 }
 
-/* Those that run. */
+/* Reports running processes that give nothing. */
 static void check_processes(teller *say) {
     struct vp_sample sample;
     char line[256];

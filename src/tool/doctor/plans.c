@@ -26,13 +26,13 @@ static void check_folder(const char *folder, teller *say) {
         say(WRONG, "others may write to %s: run chmod go-w on it", folder);
 }
 
-/* Which is no plan to be forgotten. */
+/* Is the file a symbolic link? `vpool plan forget` does not remove those. */
 static bool is_link(const char *path) {
     struct stat about;
     return !lstat(path, &about) && S_ISLNK(about.st_mode);
 }
 
-/* Says what is wrong with any of them; how many there are, and how large. */
+/* Reports what is wrong with any plan. Returns how many there are; adds their sizes to `bytes`. */
 static size_t look_at_all(const char *folder, off_t *bytes, teller *say) {
     char path[2 * PATH_MAX];
     struct vp_array names;
@@ -68,7 +68,7 @@ static void check_named(const char *path, teller *say) {
     vp_learnt_looked(&entry);
 }
 
-/* Of the policy stalloc. */
+/* Reports on the plan of the policy stalloc. */
 static void check_places(const char *path, teller *say) {
     struct vp_planned_file file;
     char message[512];

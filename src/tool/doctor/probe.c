@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* dlsym, which the library watches as it would any program's. */
+/* By dlsym(), which the library intercepts here as in any program. */
 #define FIND(function, symbol) (__typeof__(function))dlsym(driver, symbol)
 
 static void *open_driver(void) {
@@ -19,7 +19,7 @@ static void *open_driver(void) {
     return driver;
 }
 
-/* Prints a failure with the driver's own words for it. */
+/* Prints a failure with the driver's message. */
 static int failed(void *driver, const char *call, CUresult res) {
     CUresult (*string)(CUresult, const char **) = FIND(string, "cuGetErrorString");
     const char *words = NULL;

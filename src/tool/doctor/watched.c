@@ -24,8 +24,8 @@ static void pass_on(int number) {
         kill(program, number);
 }
 
-/* Whoever ends the command has seen enough of the program, and wants to know what was found. Those that come while the
- * program is started are passed on once there is one to pass them to. */
+/* A user who ends the command has seen enough of the program, and wants the findings so far. So these signals are
+ * passed on to the program; those that come while it is being started, once it has been. */
 static const int endings[] = {SIGTERM, SIGHUP};
 
 static void hold_endings(sigset_t *before) {
@@ -70,7 +70,7 @@ pid_t vp_watched_start(char **argv, const char *library, const char *statistics)
     program = pid;
     pass_endings_on();
     sigprocmask(SIG_SETMASK, &before, NULL);
-    /* Closed by the program's start, or written to. */
+    /* Either exec closes the pipe, or the child writes to it if exec failed. */
     close(failed[1]);
     const bool never = read(failed[0], &byte, 1) == 1;
     close(failed[0]);
@@ -81,7 +81,7 @@ pid_t vp_watched_start(char **argv, const char *library, const char *statistics)
     return never ? -1 : pid;
 }
 
-/* What is mapped in the process. */
+/* Looks what is mapped in the process. */
 static enum vp_seen look(pid_t pid) {
     char path[32], line[PATH_MAX + 128];
     bool library = false, driver = false;
@@ -96,17 +96,17 @@ static enum vp_seen look(pid_t pid) {
     return !library ? VP_MISSING : driver ? VP_WITH_DRIVER : VP_THERE;
 }
 
-/* Looks by which the dynamic linker must have mapped the library: 60 ms, on a busy machine, too. */
+/* After so many looks (60 ms), even on a busy machine, the dynamic linker must have mapped the library. */
 enum { EARLY = 6 };
 
-/* Looks are ever more seldom. */
+/* The pause between looks doubles, up to about 0.1 s. */
 int vp_watched_end(pid_t pid, enum vp_seen *seen) {
     int status = 0, looks = 0;
     long pause = 1000000;
     *seen = VP_TOO_SHORT;
     while (!waitpid(pid, &status, *seen == VP_WITH_DRIVER ? 0 : WNOHANG)) {
         const enum vp_seen now = look(pid);
-        /* One that ends has nothing mapped any more. */
+        /* A process that is ending has nothing mapped any more. */
         if (now > VP_MISSING)
             *seen = now;
         else if (*seen <= VP_MISSING)

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What of dumps is written, too, is written of replayed traces; the others need nothing but the trace. */
+/* A format that can be written of dumps, too, is written of replayed traces. The others need only the trace. */
 struct format {
     const char *name;
     vp_export_fn *write;
@@ -81,7 +81,7 @@ static void help(void) {
          "then); 2 for wrong usage.");
 }
 
-/* What getopt cannot know to be wrong. */
+/* Checks what getopt_long() cannot check. */
 static int check(const struct options *o, int left) {
     if (!o->format)
         return vp_tool_usage("export", "no format given: --perfetto, --snapshot, --rmm, --pprof or --collapsed");
@@ -168,7 +168,7 @@ static int export_dump(const struct options *o, const char *path) {
     return status;
 }
 
-/* Each device in a pool of its own. 0, or 1 told on stderr. */
+/* Replays each device in a pool of its own. Returns 0, or 1 with a message on stderr. */
 static int replay_devices(const struct options *o, const struct vp_trace *whole, struct vp_trace *parts,
                           struct vp_record *records, const char *path) {
     struct vp_engine engine = {0};

@@ -40,19 +40,19 @@ static void waste(FILE *file, unsigned pid, uint64_t us, uint64_t internal, uint
         counter(file, pid, us, all[i].name, all[i].bytes);
 }
 
-/* What a trace is walked with. */
+/* The state of a walk through a trace. */
 struct walk {
     FILE *file;
     unsigned pid;
     const struct vp_record *r;
-    uint64_t *sizes; /* by block, as asked for; 0 once it is free */
-    int64_t *held;   /* by event, the change of what is held */
-    uint64_t *next;  /* by event, when the next of its stream is */
+    uint64_t *sizes; /* by block, the size asked for; 0 once the block is free */
+    int64_t *held;   /* by event, the change of the held bytes */
+    uint64_t *next;  /* by event, the time of the next event of its stream */
     uint64_t live;
-    size_t sample, call; /* the next ones */
+    size_t sample, call; /* indices of the next ones */
 };
 
-/* The line that people look for, and all frames, the innermost first. */
+/* Writes the line that people look for, and all frames, the innermost first. */
 static void put_stack(FILE *file, const struct vp_stacks *s, uint32_t stack) {
     enum { ROOM = 512 };
     char text[ROOM];
@@ -124,7 +124,7 @@ static void put_events(struct walk *w) {
     }
 }
 
-/* What was held, and what found no memory, as the program ran. */
+/* Writes what was held and which allocations failed when the program ran. */
 static void put_truth(const struct walk *w) {
     const struct vp_trace_held *h = w->r->trace->held.items;
     const struct vp_trace_failure *x = w->r->trace->failures.items;
@@ -174,7 +174,7 @@ static int put_device(FILE *file, const struct vp_record *r, unsigned pid) {
     return err;
 }
 
-/* A range of the process (thread 0) lies in no other: a track of its own. */
+/* Writes a range. A range of the process (thread 0) is not nested in others, so it has a track of its own. */
 static void put_range(FILE *file, const struct vp_trace_range *r, size_t number, int pid) {
     for (int end = 0; end < (r->thread ? 1 : 2); end++) {
         fprintf(file, "{\"ph\":\"%s\",\"cat\":\"range\",\"name\":", r->thread ? "X" : end ? "e" : "b");
@@ -188,7 +188,7 @@ static void put_range(FILE *file, const struct vp_trace_range *r, size_t number,
     }
 }
 
-/* The program's own threads: its marks as instants, its ranges as slices. They stand above the devices. */
+/* Writes what the program's threads marked: marks as instants, ranges as slices. They are shown above the devices. */
 static void put_marks(FILE *file, const struct vp_trace *t) {
     enum { PROGRAM = 1000 };
     const struct vp_trace_mark *m = t->marks.items;
@@ -233,7 +233,7 @@ int vp_export_perfetto(FILE *file, const struct vp_export *from) {
         counter(file, pid, 0, "held", d->held_bytes);
         waste(file, pid, 0, d->internal, d->pinned, d->pending, d->idle);
     }
-    /* A list has no comma at its end. */
+    /* The last item of a list has no comma. */
     fprintf(file, "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":1,\"args\":{\"sort_index\":0}}\n]}\n");
     return err;
 }

@@ -21,7 +21,7 @@ struct sample {
 };
 
 static struct sample *sample_of(struct vp_array *samples, struct vp_numbers *numbers, const struct vp_trace_event *e) {
-    /* No trace has so many stacks and streams that these run into each other. */
+    /* No trace has so many stacks and streams that these keys collide. */
     uint64_t key = vp_numbers_pair(e->stack, (uint32_t)e->device << 22 ^ e->stream);
     uint64_t n = vp_numbers_get(numbers, key);
     if (n)
@@ -38,7 +38,7 @@ static void count(struct sample *s, int kind, uint64_t bytes) {
     s->bytes[kind] += bytes;
 }
 
-/* 0 or -ENOMEM; `samples` is the caller's to free. */
+/* Counts all samples. 0 or -ENOMEM; the caller frees `samples`. */
 static int count_all(const struct vp_trace *t, struct vp_array *samples) {
     struct vp_numbers numbers = {0};
     struct vp_trace_peak peak = {0};
@@ -71,7 +71,8 @@ static int count_all(const struct vp_trace *t, struct vp_array *samples) {
 
 /* ---- collapsed ---- */
 
-/* A semicolon parts frames, and the last blank the number; some readers end lines at other characters, too. */
+/* Semicolons separate frames, and the last blank precedes the number; some readers also end lines at other control
+ * characters. */
 static void put_collapsed_frame(FILE *file, const struct vp_stacks *s, uint32_t stack) {
     char text[1024];
     vp_frame_text(s, vp_stacks_frame(s, stack), text, sizeof text);
@@ -129,7 +130,7 @@ static void put_bytes(FILE *file, unsigned field, const char *bytes, size_t leng
     fwrite(bytes, 1, length, file);
 }
 
-/* A message within another is made first: its length stands before it. One at a time at each depth. */
+/* A nested message is written to memory first, as its length precedes it. There is one at a time at each depth. */
 struct message {
     FILE *file;
     char *bytes;
@@ -149,7 +150,7 @@ static void end_message(struct message *m, FILE *out, unsigned field) {
 
 /* ---- pprof ---- */
 
-/* Fields of a Profile, and the first strings of its table: all that are not of frames. */
+/* Fields of a Profile, and the first strings of its table: all that do not belong to frames. */
 enum { SAMPLE_TYPE = 1, SAMPLE, MAPPING, LOCATION, FUNCTION, STRING_TABLE, DURATION = 10, DEFAULT_TYPE = 14 };
 static const char *const words[] = {"",           "allocated_blocks", "allocated_space", "peak_blocks",
                                     "peak_space", "inuse_blocks",     "inuse_space",     "count",
@@ -169,7 +170,8 @@ static int put_types(FILE *file) {
     return 0;
 }
 
-/* As text: a number would be shown as bytes. Those of numbers are the last strings of the table. */
+/* Writes a number as a text label, as a numeric label would be shown as bytes. The texts of numbers are the last
+ * strings of the table. */
 static int put_label(FILE *file, const struct vp_stacks *s, unsigned key, uint64_t number) {
     struct message m = {0};
     FILE *inner = begin_message(&m);
@@ -181,7 +183,7 @@ static int put_label(FILE *file, const struct vp_stacks *s, unsigned key, uint64
     return 0;
 }
 
-/* Locations are frames, from 1; the last stands for no stack. */
+/* Locations are frames, numbered from 1; the last location stands for "no stack". */
 static int put_sample(FILE *file, const struct vp_stacks *s, const struct sample *sample) {
     struct message m = {0};
     FILE *inner = begin_message(&m);
@@ -202,7 +204,8 @@ static int put_sample(FILE *file, const struct vp_stacks *s, const struct sample
     return err;
 }
 
-/* Each frame is a location and a function of the same number; its name and its file are two strings of the table. */
+/* Writes a frame as a location and a function of the same number. Its name and its file are two strings of the table.
+ */
 static int put_location(FILE *file, uint64_t number, uint64_t line) {
     struct message location = {0}, in = {0};
     FILE *outer = begin_message(&location), *inner = outer ? begin_message(&in) : NULL;

@@ -13,14 +13,15 @@ static void put(FILE *file, unsigned thread, uint64_t us, bool alloc, uint64_t a
             size, stream);
 }
 
-/* What the pool did not serve is in the log with a made-up pointer, above all addresses of a device. The log knows one
- * device: the next ones' pointers lie above each other, and each is a thread. */
+/* The pointer of a block. A block that the pool did not serve has a made-up pointer, above all addresses of a device.
+ * RMM's log knows one device: the pointers of further devices lie above each other, and each device appears as a
+ * thread. */
 static uint64_t pointer_of(const struct vp_record *r, uint32_t block, unsigned device) {
     uint64_t addr = r->blocks[block].addr ? r->blocks[block].addr : UINT64_C(1) << 54 | (uint64_t)block << 9;
     return addr | (uint64_t)device << 56;
 }
 
-/* By their times, as the whole trace has them. */
+/* Writes the events in the order of the whole trace. */
 static int put_trace(FILE *file, const struct vp_export *from) {
     const struct vp_trace *t = from->trace;
     size_t next[VP_TRACE_DEVICES] = {0};

@@ -14,7 +14,7 @@
 
 /* ---- a pickle ---- */
 
-/* Items that go into a list at once; the viewer has them all on its stack. */
+/* How many items are appended to a list at once; the viewer keeps all of them on its stack. */
 enum { BATCH = 512, WORDS = 64 };
 
 /* Numbers in the memo: words first, then lists of frames by stack, then frames. */
@@ -61,7 +61,7 @@ static void put_int(struct pickle *p, uint64_t n) {
     }
 }
 
-/* What is no UTF-8 would end whoever reads it: names of files may be none. */
+/* Writes a text as valid UTF-8, as readers fail on anything else; file names need not be UTF-8. */
 static void put_text(struct pickle *p, const char *text) {
     op(p, 'X');
     bytes(p, strlen(text), 4);
@@ -72,7 +72,7 @@ static void put_text(struct pickle *p, const char *text) {
             putc((unsigned char)*text < ' ' ? *text : '?', p->file);
 }
 
-/* Words come again and again: each is written once. It must outlive the pickle. */
+/* Writes a word, which the pickle stores only once, as words are repeated often. It must outlive the pickle. */
 static void put_word(struct pickle *p, const char *word) {
     unsigned n = 0;
     while (n < p->count && strcmp(p->words[n], word))
@@ -113,7 +113,7 @@ static struct list begin_list(struct pickle *p) {
     return (struct list){p, 0};
 }
 
-/* Before each item. */
+/* To be called before each item. */
 static void item(struct list *l) {
     if (l->open == BATCH) {
         op(l->p, 'e');
@@ -160,7 +160,7 @@ static void put_frames(struct pickle *p, const char *name, size_t line) {
     end_list(&frames);
 }
 
-/* Puts what the memo has under a number, or remembers that it will: true then. */
+/* Writes a reference to the memo's entry with that number. True: there is none yet, and the caller must write it. */
 static bool is_new(struct pickle *p, size_t number) {
     if (!p->written[number])
         return p->written[number] = true;
@@ -221,7 +221,7 @@ static void put_block(struct list *blocks, uint64_t addr, uint64_t size, uint64_
     end_dict(p);
 }
 
-/* One segment and the live blocks in it, of which `*at` is the first; it moves behind them. */
+/* Writes a segment and the live blocks in it, of which `*at` is the first; advances `*at` past them. */
 static void put_segment(struct list *segments, uint64_t device, const struct stretch *s, const struct block *live,
                         size_t count, size_t *at) {
     struct pickle *p = segments->p;
@@ -261,7 +261,7 @@ static void put_segment(struct list *segments, uint64_t device, const struct str
     end_dict(p);
 }
 
-/* Neighbours are one segment. All sorted here. */
+/* Writes segments: neighbouring stretches are one segment. Sorts everything. */
 static void put_segments(struct list *segments, uint64_t device, struct stretch *held, size_t stretches,
                          struct block *live, size_t blocks) {
     size_t at = 0;
@@ -319,7 +319,7 @@ static void put_mappings(struct walk *w, size_t i) {
             put_event(w, i, "segment_map", m[w->begun].addr, m[w->begun].size, true);
 }
 
-/* Also finds what is live at the end: `asked` of every block, 0 when it is freed. */
+/* Writes the history. `asked` of every block becomes 0 when the block is freed, so what is live at the end remains. */
 static void put_history(struct walk *w, uint64_t *asked) {
     const struct vp_trace *t = w->r->trace;
     w->events = begin_list(w->p);
@@ -377,7 +377,7 @@ static int put_device_trace(struct pickle *p, const struct vp_record *r, const c
     return err;
 }
 
-/* The viewer finds a device's history by the device's number: those between have an empty one. */
+/* The viewer finds a device's history by the device's number, so numbers without a device get an empty one. */
 static int put_trace(struct pickle *p, const struct vp_export *from) {
     const struct vp_trace *t = from->trace;
     const char *slash = strrchr(from->name, '/'), *name = slash ? slash + 1 : from->name;
@@ -442,7 +442,7 @@ static int put_dump(struct pickle *p, const struct vp_dump_file *dump) {
         most = dump->devices[i].device >= most && dump->devices[i].device < 64 ? dump->devices[i].device + 1 : most;
     }
     end_list(&segments);
-    /* A dump knows no history; each device has an empty one. */
+    /* A dump has no history, so each device has an empty one. */
     put_word(p, "device_traces");
     struct list devices = begin_list(p);
     for (uint64_t i = 0; i < most; i++) {

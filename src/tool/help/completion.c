@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The names of the plans in their folder, in words of the shell; of zsh within quotes. */
+/* Commands that list the plans in their folder, for the shells; zsh's within quotes. */
 #define PLANS_ZSH "command ls ${XDG_CACHE_HOME:-$HOME/.cache}/vpool/plans 2>/dev/null"
 #define PLANS "command ls \"${XDG_CACHE_HOME:-$HOME/.cache}/vpool/plans\" 2>/dev/null"
 
 /* ---- bash ---- */
 
-/* Each --word of a help text, once. */
+/* Writes each --word of a help text once. */
 static void put_options(const char *text) {
     for (const char *at = text; (at = strstr(at, "--"));) {
         size_t length = 2 + strspn(at + 2, "abcdefghijklmnopqrstuvwxyz0123456789-");
@@ -31,7 +31,7 @@ static void put_options(const char *text) {
     }
 }
 
-/* The words of "one, two, three". */
+/* Writes the words of "one, two, three". */
 static void put_words(const char *list) {
     for (; *list; list++)
         if (*list != ',')
@@ -99,14 +99,14 @@ static void complete_bash(void) {
 
 /* ---- options with what they mean ---- */
 
-/* An option as a help text has it: "  -o, --output FILE  the page", or of a library's option with the sentence on the
- * next line. */
+/* An option as a help text describes it: " -o, --output FILE the page". For an option of the library, the sentence is
+ * on the next line. */
 struct described {
-    char letter;   /* 0: it has none */
-    char name[48]; /* "": it has a letter alone */
+    char letter;   /* 0: no short form */
+    char name[48]; /* "": only a short form */
     enum { VALUE_NONE, VALUE_OPTIONAL, VALUE_NEEDED } value;
     const char *choices; /* "one, two" of the option table; NULL: none */
-    char meaning[80];    /* the begin of it, up to the first comma or stop */
+    char meaning[80];    /* its beginning, up to the first comma or stop */
 };
 
 static const char *choices_of(const char *name) {
@@ -121,7 +121,7 @@ static const char *choices_of(const char *name) {
     return NULL;
 }
 
-/* Up to where a half sentence ends, on one line. */
+/* Reads the meaning, on one line, up to the end of its first clause. */
 static void read_meaning(struct described *d, const char *at) {
     size_t n = 0;
     while (*at == ' ' || *at == '\n')
@@ -138,7 +138,7 @@ static void read_meaning(struct described *d, const char *at) {
     d->meaning[n] = 0;
 }
 
-/* False: the line tells of no option. */
+/* Reads a line of a help text. False: the line describes no option. */
 static bool read_described(const char *line, struct described *d) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
     *d = (struct described){0};
@@ -158,14 +158,14 @@ static bool read_described(const char *line, struct described *d) {
         return false;
     d->value = !strncmp(at, "[=", 2) ? VALUE_OPTIONAL : *at == '=' || isupper((unsigned char)at[1]) ? VALUE_NEEDED : 0;
     d->choices = choices_of(d->name);
-    /* Two spaces, or the end of the line, stand behind the value. */
+    /* Two spaces, or the end of the line, follow the value. */
     while (*at && *at != '\n' && strncmp(at, "  ", 2))
         at++;
     read_meaning(d, !strcmp(d->name, "help") ? "say what the command does" : at);
     return true;
 }
 
-/* In single quotes; `escaped` get a backslash. */
+/* Writes a text in single quotes, with a backslash before each of the characters `escaped`. */
 static void put_quoted(const char *text, const char *escaped) {
     for (; *text; text++)
         if (*text == '\'')

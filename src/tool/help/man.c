@@ -11,8 +11,8 @@
 
 /* ---- mdoc ---- */
 
-/* Text that roff leaves as it is, up to `length` bytes. In running text a sentence begins a line, so that
- * roff sees where the one before ends. */
+/* Writes up to `length` bytes of text so that roff prints them unchanged. In running text each sentence begins a new
+ * line, so that roff recognizes the end of the one before. */
 static void put(const char *text, size_t length, bool running) {
     if (length && (*text == '.' || *text == '\''))
         fputs("\\&", stdout);
@@ -36,7 +36,7 @@ static void put_line(const char *text, size_t length, bool running) {
     putchar('\n');
 }
 
-/* Paragraphs, and lines that begin with two spaces as they are; or all lines as they are. */
+/* Writes paragraphs, and unfilled lines where they begin with two spaces; with `as_is`, all lines unfilled. */
 static void put_text(const char *text, bool as_is) {
     bool open = as_is, gap = false;
     if (as_is)

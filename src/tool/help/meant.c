@@ -9,7 +9,7 @@
 
 enum { WORD = 48 };
 
-/* Two neighbours in each other's place? The commonest slip of all. */
+/* Do the words differ in two swapped neighbours? That is the commonest typing error. */
 static bool is_swapped(const char *a, const char *b) {
     size_t i = 0;
     while (a[i] && a[i] == b[i])

@@ -26,7 +26,8 @@ static void name_of(uid_t uid, int pid, char out[64]) {
     snprintf(out, 64, VP_SHARED_STATS_FOLDER "/vpool-%u-%d.paused", (unsigned)uid, pid);
 }
 
-/* A plain file of that user's or of our own, or closed: others can make any by its name. */
+/* Returns `fd` if it is a regular file of that user or of ours; otherwise closes it: other users can create files of
+ * this name. */
 static int kept_if_good(int fd, uid_t uid) {
     struct stat st;
     if (fd < 0)
@@ -37,7 +38,7 @@ static int kept_if_good(int fd, uid_t uid) {
     return -EPERM;
 }
 
-/* A new one belongs to the user whom it is about. */
+/* Opens a file. A new one belongs to the user whose process it is about. */
 static int open_for(const char *name, uid_t uid, bool make) {
     int fd = open(name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT && make) {
@@ -53,7 +54,7 @@ int vp_asleep_open(uid_t uid, int pid, bool make) {
     name_of(uid, pid, name);
     struct stat st;
     int fd = open_for(name, uid, make);
-    /* Who had it may just have removed it. */
+    /* The process that held it may just have removed it. */
     if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || fstat(fd, &st) < 0 || !st.st_nlink)) {
         close(fd);
         return -EBUSY;
@@ -115,10 +116,10 @@ void vp_asleep_each(void (*take)(void *context, uid_t uid, const struct vp_aslee
 enum { USERS = 32 };
 
 static struct {
-    int fd[USERS]; /* a lock of each user's */
+    int fd[USERS]; /* one lock for each user */
     uid_t uid[USERS];
     int count;
-    unsigned char uuid[VP_SHARED_STATS_DEVICES][16]; /* the devices that it is about; none: all */
+    unsigned char uuid[VP_SHARED_STATS_DEVICES][16]; /* the devices concerned; none: all */
     uint32_t devices;
 } held;
 
@@ -138,7 +139,8 @@ static bool lock_for(uid_t uid, uint64_t until_ns) {
         }
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
-    /* Before any page sends its process here. What cannot be written is about all. */
+    /* Written before a page's word makes its process look here. If it cannot be written, the file stays empty: all
+     * devices. */
     const size_t bytes = held.devices * sizeof *held.uuid;
     if (ftruncate(fd, 0) < 0 || pwrite(fd, held.uuid, bytes, 0) != (ssize_t)bytes)
         (void)!ftruncate(fd, 0);
@@ -155,7 +157,7 @@ static void put_word(const struct vp_page *page, uint32_t value) {
     close(fd);
 }
 
-/* Pages of containers have locks of their own, which are not ours. */
+/* Raises a page's word. Containers have locks of their own, which are not ours, so their pages are left alone. */
 static int raise_word(void *context, const struct vp_page *page) {
     const uint64_t *until_ns = context;
     if (page->via)
@@ -166,7 +168,7 @@ static int raise_word(void *context, const struct vp_page *page) {
     return 0;
 }
 
-/* Where the lock is not ours, the word is not either. */
+/* Lowers a page's word. If we do not have the lock, the word is not ours either. */
 static int lower_word(void *context, const struct vp_page *page) {
     (void)context;
     for (int i = 0; i < held.count && !page->via; i++)

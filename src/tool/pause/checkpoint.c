@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* CUDA 12.8, with driver 570, is the first to have it. */
+/* The first version that has checkpoints: CUDA 12.8, driver 570. */
 enum { FIRST = 12080 };
 
 static bool find(struct vp_checkpoint *c, void *driver) {
@@ -66,7 +66,7 @@ int vp_checkpoint_device(const struct vp_checkpoint *c, const void *uuid) {
 
 /* ---- what is free ---- */
 
-/* NVML's, which needs no context. */
+/* NVML's struct: NVML needs no context. */
 struct nvml_memory {
     unsigned long long total, free, used;
 };

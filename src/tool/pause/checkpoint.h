@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What of it is used, each a symbol of that name. */
+/* The functions that are used, each a symbol of that name. */
 #define VP_CHECKPOINT_CALLS(X)                                                                                         \
     X(cuInit, (unsigned))                                                                                                                  \
     X(cuDriverGetVersion, (int *))                                                                                                                  \
@@ -31,14 +31,14 @@ struct vp_checkpoint {
 #undef VP_CHECKPOINT_FIELD
     int devices;
     CUuuid uuid[VP_CHECKPOINT_DEVICES];
-    CUcontext context[VP_CHECKPOINT_DEVICES]; /* of our own, where nothing else tells what is free */
+    CUcontext context[VP_CHECKPOINT_DEVICES]; /* our own contexts, if nothing else says what is free */
 };
 
-/* Loads that libcuda (NULL: the system's) and starts it. False: what is wrong stands in `why`. */
+/* Loads that libcuda (NULL: the system's) and initializes it. False: `why` says what is wrong. */
 bool vp_checkpoint_open(struct vp_checkpoint *c, const char *library, char why[256]);
-/* The driver's own words for a result. */
+/* The driver's message for a result. */
 const char *vp_checkpoint_words(const struct vp_checkpoint *c, CUresult res);
-/* What is free of a device, and all that it has; by NVML, else by a context of our own. False: it is not to be had. */
+/* Finds the free and the total memory of a device, by NVML, else by a context of our own. False: it cannot be found. */
 bool vp_checkpoint_free(struct vp_checkpoint *c, int device, size_t *free_bytes, size_t *total);
 /* The number of the device with that UUID; -1: there is none. */
 int vp_checkpoint_device(const struct vp_checkpoint *c, const void *uuid);

@@ -21,10 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* 139 GiB at the 1.6 GB/s that was measured take a minute and a half. */
+/* 139 GiB take a minute and a half at the measured 1.6 GB/s. */
 enum { SECONDS = 300 };
 
-/* Of that, what is queued may take a tenth, or this; and looking at what is left, this. */
+/* Queued work may take a tenth of that, or LOCK_SECONDS; examining the state that is left may take LOOK_SECONDS. */
 enum { LOCK_SECONDS = 10, LOOK_SECONDS = 10, KILLED_MS = 5000 };
 
 /* ---- a process of its own ---- */
@@ -42,7 +42,7 @@ static void catch_signals(struct sigaction old[3], bool catch) {
         sigaction(numbers[i], catch ? &ours : &old[i], catch ? &old[i] : NULL);
 }
 
-/* Nothing but a caller's death ends it before its time: the terminal's keys are for us. */
+/* Only the caller's death ends the helper early: signals of the terminal are for the caller. */
 static void become_helper(pid_t caller) {
     const struct sigaction ignored = {.sa_handler = SIG_IGN};
     sigaction(SIGINT, &ignored, NULL);
@@ -53,7 +53,8 @@ static void become_helper(pid_t caller) {
         _exit(127);
 }
 
-/* One that has closed its end is about to be gone; one that is killed may hang in the driver, for good. */
+/* The helper's exit status. If it has closed its end of the pipe, it is about to exit; if it is killed, it may hang in
+ * the driver for good. */
 static int status_of(pid_t pid, bool ended) {
     int status;
     if (!ended)
@@ -87,7 +88,7 @@ int vp_pause_apart(int (*steps)(void *context), void *context, double seconds, b
     }
     close(ends[1]);
     for (uint64_t now; pid > 0 && !ended && !signalled && (now = vp_clock_ns()) < until;) {
-        /* Its end of the pipe is closed when it is gone. */
+        /* The helper's end of the pipe is closed when it exits. */
         struct pollfd end = {.fd = ends[0], .events = POLLIN};
         if (poll(&end, 1, (int)((until - now) / 1000000) + 1) > 0)
             ended = true;
@@ -121,7 +122,7 @@ static int look(void *context) {
     return state < 0 ? 100 : state;
 }
 
-/* The helper did not come to its end. */
+/* To be called if the helper did not finish. */
 static int clean_up(struct job *job, const char *command, bool interrupted) {
     const int pid = job->who.pid, state = vp_pause_apart(look, job, LOOK_SECONDS, NULL);
     struct vp_process now;

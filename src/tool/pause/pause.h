@@ -4,17 +4,17 @@
 
 #include "tool/pause/screen.h"
 
-/* How they end. */
+/* Exit statuses of both commands. */
 enum { VP_PAUSE_DONE, VP_PAUSE_FAILED, VP_PAUSE_USAGE, VP_PAUSE_REFUSED };
 
-/* In a process of its own, as a call of the driver's may never return: one of these, and it is said why. `until_ns` is
- * the end of its time (CLOCK_MONOTONIC), `lock_ms` how long what is queued may take. */
+/* To be run in a process of its own, as a driver call may never return. Returns one of these statuses, with a message.
+ * `until_ns` is when its time ends (CLOCK_MONOTONIC), `lock_ms` how long queued work may take. */
 int vp_pause_steps(struct vp_screened *who, uint64_t until_ns, unsigned lock_ms);
 int vp_resume_steps(struct vp_screened *who, uint64_t until_ns);
-/* The state of the process, a CUprocessState; with `let_go` a locked one runs on. Negative: the driver does not tell.
- */
+/* Returns the state of the process, a CUprocessState. With `let_go`, unlocks a locked one. Negative: the driver does
+ * not report it. */
 int vp_pause_state(const struct vp_screened *who, bool let_go);
 
-/* Runs `steps` in a process of its own, for so long at most, and until one of SIGINT, SIGTERM and SIGHUP. What it
- * returned; negative: it was ended. `*interrupted` (may be NULL): by a signal. */
+/* Runs `steps` in a process of its own, for at most that long, and until SIGINT, SIGTERM or SIGHUP. Returns its result;
+ * negative: it was ended. `*interrupted` (may be NULL): it was ended by a signal. */
 int vp_pause_apart(int (*steps)(void *context), void *context, double seconds, bool *interrupted);

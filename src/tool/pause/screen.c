@@ -14,7 +14,7 @@
 
 /* ---- the process ---- */
 
-/* The user that it is, in every way; false: it is more than one, or gone. */
+/* Reads the user of a process. False: its user ids differ, or it has ended. */
 static bool read_user(int pid, uid_t *uid) {
     char path[32], line[256];
     unsigned ids[3];
@@ -53,12 +53,12 @@ static void read_maps(struct vp_screened *s) {
     free(line);
     if (in)
         fclose(in);
-    /* What another user's process has loaded is not to run here. */
+    /* Libraries that another user's process has loaded must not run here. */
     if (s->uid != geteuid())
         *s->driver = 0;
 }
 
-/* One of several ranks, as whoever started it says? */
+/* Is it one of several ranks, by the variables of its launcher? */
 static bool is_rank(int pid) {
     static const char *const names[] = {"WORLD_SIZE=", "OMPI_COMM_WORLD_SIZE=", "PMI_SIZE=", "SLURM_NTASKS="};
     char path[32], *word = NULL;

@@ -22,7 +22,7 @@ struct work {
     struct vp_screened *who;
     struct vp_checkpoint driver;
     struct vp_asleep record;
-    int file; /* the record's; negative: there is none */
+    int file; /* the record's file; negative: there is none */
 };
 
 static const double GIB = 1 << 30;
@@ -49,7 +49,7 @@ static const char *words(const struct work *w, CUresult res) {
 
 static bool open_driver(struct work *w) {
     char why[256];
-    /* All devices are to be seen, whatever is left to the programs of this shell. */
+    /* All devices must be visible, whatever this shell leaves to its programs. */
     unsetenv("CUDA_VISIBLE_DEVICES");
     if (vp_checkpoint_open(&w->driver, *w->who->driver ? w->who->driver : NULL, why))
         return true;
@@ -59,7 +59,7 @@ static bool open_driver(struct work *w) {
 
 /* ---- the devices ---- */
 
-/* Those of its page; else all of them. */
+/* Lists the devices of the process's page; without a page, all devices. */
 static void list_devices(struct work *w) {
     const struct vp_shared_stats *stats = &w->who->stats;
     struct vp_asleep *r = &w->record;
@@ -84,7 +84,8 @@ static void measure(struct work *w, size_t *out) {
     }
 }
 
-/* What came free is what it had, contexts and all; but others may have taken some of it by now. */
+/* What came free is what the process had, with its contexts. Others may have taken some of it by now, so figures only
+ * grow. */
 static void take_down(struct work *w, const size_t *before, const size_t *after) {
     for (uint32_t i = 0; i < w->record.devices; i++)
         if (before[i] != SIZE_MAX && after[i] != SIZE_MAX && after[i] > before[i] &&
@@ -94,7 +95,7 @@ static void take_down(struct work *w, const size_t *before, const size_t *after)
 
 /* ---- pause ---- */
 
-/* Not in every state; with the words of why not. */
+/* Checks that the process runs. Otherwise says why it is not paused. */
 static int check_running(struct work *w) {
     CUprocessState state = CU_PROCESS_STATE_RUNNING;
     const int pid = w->who->pid;
@@ -116,7 +117,7 @@ static int check_running(struct work *w) {
     }
 }
 
-/* Whoever has the record is alone with the process from then on, and looks at its state only now. */
+/* Takes the record. Its holder is the only helper that works on the process, so the state is examined only now. */
 static int begin_record(struct work *w) {
     struct vp_asleep *r = &w->record;
     const int pid = w->who->pid;
@@ -124,7 +125,7 @@ static int begin_record(struct work *w) {
     if (w->file == -EBUSY)
         return say(VP_PAUSE_REFUSED, "process %d is not paused: another vpool pause or resume is working on it", pid);
     const int status = check_running(w);
-    const bool kept = status && vp_asleep_read(w->file, r); /* of a pause before */
+    const bool kept = status && vp_asleep_read(w->file, r); /* of an earlier pause */
     *r = (struct vp_asleep){.stage = VP_ASLEEP_BEGUN, .pid = pid, .helper = getppid(), .process = w->who->process};
     vp_process_read(r->helper, &r->helper_process);
     list_devices(w);
@@ -138,7 +139,7 @@ static int begin_record(struct work *w) {
                strerror(w->file < 0 ? -w->file : ENOSPC));
 }
 
-/* It need not be carried to and fro. */
+/* Idle memory need not be copied to the host and back, so the process first gives it back. */
 static void give_idle_back(const struct work *w, uint64_t most_ns) {
     struct vp_shared_stats *page = vp_screen_map(w->who);
     if (!page)
@@ -147,7 +148,7 @@ static void give_idle_back(const struct work *w, uint64_t most_ns) {
     munmap(page, VP_SHARED_STATS_SIZE);
 }
 
-/* 0, if it runs on; else it is still locked. */
+/* Returns 0 if the process runs on; else it is still locked. */
 static CUresult unlock(const struct work *w) {
     CUcheckpointUnlockArgs args = {0};
     return w->driver.cuCheckpointProcessUnlock(w->who->pid, &args);
@@ -164,7 +165,7 @@ static int lock(struct work *w, unsigned ms) {
     return VP_PAUSE_DONE;
 }
 
-/* It is locked: what its page says now stays so. NULL: nothing is in the way. */
+/* The process is locked, so what its page says now stays true. NULL: nothing prevents the checkpoint. */
 static const char *refusal(const struct work *w) {
     if (!w->who->page)
         return NULL;
@@ -225,13 +226,14 @@ int vp_pause_steps(struct vp_screened *who, uint64_t until_ns, unsigned lock_ms)
 
 /* ---- resume ---- */
 
-/* What a context may take more than it did, and others that are not under the library; less on small devices. */
+/* What must stay free: contexts may take more than before, and so may processes that are not under the library. Less on
+ * small devices. */
 static size_t to_spare(size_t total) {
     const size_t usual = 512 << 20;
     return total / 16 < usual ? total / 16 : usual;
 }
 
-/* How long others may take to give something back: one that has just given is spared for five seconds. */
+/* How long other processes may take to give memory back: one that has just given is spared for five seconds. */
 static const uint64_t LENT_NS = 6000000000;
 enum { ASK_EVERY_MS = 1000 };
 
@@ -262,7 +264,7 @@ static int make_room(struct work *w, uint32_t i, uint64_t until_ns) {
     }
 }
 
-/* With nothing written down, at least what its page says. */
+/* Reads the record. If there is none, uses what the page says. */
 static void read_record(struct work *w) {
     const bool good = w->file >= 0 && vp_asleep_read(w->file, &w->record) && w->record.stage == VP_ASLEEP_DONE;
     if (!good)
@@ -296,7 +298,7 @@ static int bring_back(struct work *w, uint64_t until_ns) {
             "process %d stays asleep: other processes are being woken, and its turn did not come in time; or the "
             "lock is not ours (" VP_SHARED_STATS_FOLDER "/vpool-UID.lock)",
             pid);
-    /* Whoever was about to take more has taken it. */
+    /* A process that was already taking memory has it by then. */
     nap(20);
     for (uint32_t i = 0; i < w->record.devices && !status; i++)
         status = make_room(w, i, until_ns);
@@ -318,7 +320,7 @@ int vp_resume_steps(struct vp_screened *who, uint64_t until_ns) {
     w.file = vp_asleep_open(who->uid, pid, false);
     if (w.file == -EBUSY)
         return say(VP_PAUSE_REFUSED, "process %d: another vpool pause or resume is working on it", pid);
-    /* Now, when nobody else changes it. */
+    /* The state is read now, as nobody else changes it from here on. */
     CUresult res = w.driver.cuCheckpointProcessGetState(pid, &state);
     if (res)
         return say(VP_PAUSE_REFUSED, "process %d is not paused: the driver does not know it (%s)", pid, words(&w, res));

@@ -30,7 +30,7 @@ static void put_visit(FILE *out, const struct vp_stalloc_plan *plan, const char 
     putc('\n', out);
 }
 
-/* Of each visit, its module's name; NULL: no memory. */
+/* The module's name of each visit; NULL: no memory. */
 static const char **names_of_visits(const struct vp_stalloc_plan *plan) {
     const char **names = calloc(plan->visit_count + 1, sizeof *names);
     for (size_t m = 0; names && m < plan->module_count; m++)
@@ -39,7 +39,7 @@ static const char **names_of_visits(const struct vp_stalloc_plan *plan) {
     return names;
 }
 
-/* The phases and visits before a request, in the order in which they began. */
+/* Writes the phases and visits that begin before a request, in order. */
 static void put_begun(FILE *out, const struct vp_planned *p, const char *const *names, size_t i, size_t *phase,
                       size_t *visit) {
     const struct vp_planned_phase *phases = p->phases.items;
@@ -81,7 +81,7 @@ int vp_planned_write(FILE *out, const struct vp_planned_file *file) {
     int err = 0;
     for (unsigned d = 0; d < file->device_count; d++)
         visits += file->devices[d].plan.visit_count;
-    /* Without modules, older releases can read it, too. */
+    /* Without modules, older releases can also read the file. */
     fprintf(out, "vpool-plan,%d\nmade,%s,", visits ? VP_STALLOC_VERSION : 1, VP_VERSION);
     put_text(out, file->trace);
     fprintf(out, "\nplanner,%s\n", file->published ? "stalloc" : "vpool");

@@ -21,7 +21,7 @@ static void help(void) {
         "Exit status: 0, 1 if one could not be removed, 2 for wrong usage.");
 }
 
-/* Plans begin as such, also those that are damaged, or are of another version. */
+/* Does the file begin as a plan does? So do plans that are damaged, or of another version. */
 static int is_plan(const char *path) {
     char begin[sizeof VP_LEARNT_MAGIC];
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);

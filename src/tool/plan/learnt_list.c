@@ -48,7 +48,8 @@ void vp_learnt_looked(struct vp_learnt_entry *entry) {
 
 /* ---- the folder ---- */
 
-/* Is it a plan, or may be one that cannot be read? Not what another program put there, or one is being written to. */
+/* Is it a plan, or perhaps one that cannot be read? Not a file of another program, and not one that is being written.
+ */
 static bool looks_like_one(const char *folder, const char *name) {
     char path[PATH_MAX], begin[sizeof VP_LEARNT_MAGIC];
     const size_t length = strlen(name);

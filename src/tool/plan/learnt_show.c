@@ -31,7 +31,7 @@ static void help(void) {
          "Exit status: 0, 1 if a named plan cannot be used, 2 for wrong usage.");
 }
 
-/* What a program is called is its own affair; what is printed is not to move the cursor. */
+/* A program may have any name, but a printed name must not control the terminal. */
 static const char *plain(const char *text, char out[VP_LEARNT_TEXT]) {
     size_t n = 0;
     for (; *text && n < VP_LEARNT_TEXT - 1; text++)
@@ -69,7 +69,7 @@ static void print_entry(const struct vp_learnt_entry *e) {
 
 static const char *const zones[VP_ZONES] = {"small", "large", "bare"};
 
-/* Handles of one zone and size, as they are first met: true and how many. */
+/* Counts all handles of a run's zone and size. False: an earlier run has the same zone and size. */
 static bool handles_from(const struct vp_learnt_device *d, size_t run, uint64_t *count) {
     *count = 0;
     for (size_t i = 0; i < d->run_count; i++) {
@@ -99,7 +99,7 @@ static void print_device(const struct vp_learnt_device *d) {
                    zones[d->runs[i].zone]);
 }
 
-/* Whatever program's it is: one that VPOOL_PLAN names is used under that name. */
+/* Is the file named by its key, so that VPOOL_PLAN=auto finds it? VPOOL_PLAN can name any other, for any program. */
 static bool is_found_by_key(const struct vp_learnt_entry *e) {
     char name[32];
     const char *slash = strrchr(e->path, '/');
@@ -173,7 +173,7 @@ static void put_entry(struct vp_json *j, const struct vp_learnt_entry *e) {
 
 /* ---- the work ---- */
 
-/* 1 if one that was named cannot be used. */
+/* Returns 1 if one of the named plans cannot be used. */
 static int show_named(struct vp_json *j, char **names, int count) {
     int status = 0;
     for (int i = 0; i < count; i++) {

@@ -61,7 +61,7 @@ void vp_modules_walked(struct vp_modules_walk *w) {
 struct finding {
     struct vp_modules *m;
     const struct vp_trace *trace;
-    struct vp_array open; /* of uint32_t: visits, and one, in order of beginning */
+    struct vp_array open; /* of uint32_t: indices of visits, plus one, in order of beginning */
     const char *microbatch, *phase;
     size_t next_mark, next_range;
     int err;
@@ -112,7 +112,8 @@ static void enter_phase(struct finding *f, const char *name) {
         f->microbatch = name;
 }
 
-/* The phase that begins last before the event, by a mark or a range; the end of a range is the next one's beginning. */
+/* Enters the phase that begins last before the event, at a mark or a range. The end of a range begins the next phase.
+ */
 static void enter_phases(struct finding *f, size_t event) {
     const struct vp_trace_mark *marks = f->trace->marks.items;
     const struct vp_trace_range *ranges = f->trace->ranges.items;
@@ -153,7 +154,7 @@ static int by_module(const void *a, const void *b) {
     return order ? order : ((*x)->range > (*y)->range) - ((*x)->range < (*y)->range);
 }
 
-/* Of three visits and more, the first does not count: programs get their workspaces then. */
+/* Of three or more visits, the first does not count: programs allocate their workspaces in it. */
 static bool differ(struct vp_module_visit *const *visits, size_t count) {
     for (size_t i = count > 2 ? 2 : 1; i < count; i++)
         if (visits[i]->signature != visits[i - 1]->signature)

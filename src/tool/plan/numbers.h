@@ -11,8 +11,8 @@ struct vp_numbers {
     struct vp_slab pairs;
 };
 
-/* A key for two numbers, not both the largest: no two pairs have one. The table wants its keys to differ in their lower
- * bits. */
+/* Returns a unique key for two numbers, which must not both be the largest. The table needs keys that differ in their
+ * lower bits. */
 static inline uint64_t vp_numbers_pair(uint32_t high, uint32_t low) {
     uint64_t key = ((uint64_t)high << 32 | low) + 1;
     key = (key ^ key >> 32) * UINT64_C(0x9e3779b97f4a7c15);
@@ -20,8 +20,8 @@ static inline uint64_t vp_numbers_pair(uint32_t high, uint32_t low) {
 }
 
 void vp_numbers_finish(struct vp_numbers *n);
-/* 0: there is none. */
+/* Returns 0 if there is none. */
 uint64_t vp_numbers_get(const struct vp_numbers *n, uint64_t key);
-/* Adds or replaces: 0 or -ENOMEM. */
+/* Adds or replaces a number. 0 or -ENOMEM. */
 int vp_numbers_set(struct vp_numbers *n, uint64_t key, uint64_t number);
 void vp_numbers_drop(struct vp_numbers *n, uint64_t key);

@@ -73,7 +73,7 @@ static void print_row(const struct options *o, const struct vp_planned *p, const
 
 static int write_out(const struct options *o, const struct vp_planned_file *file) {
     struct vp_out out;
-    /* What a program allocates is its own affair. */
+    /* What a program allocates is private. */
     mode_t before = umask(077);
     int err = vp_out_open(&out, "plan", o->output);
     umask(before);
@@ -192,7 +192,7 @@ static int plan_trace(struct options *o, const char *path, size_t *shown) {
         o->several = true;
         puts("[");
     }
-    /* A trace without events is of a device, too. */
+    /* A trace without events also has one device. */
     for (unsigned d = 0; file.trace && !status && (d < trace.device_count || (!d && !trace.count)); d++) {
         int err = plan_device(o, &trace, d, &file.devices[d]);
         if (err) {

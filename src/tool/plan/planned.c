@@ -29,14 +29,15 @@ static bool begins_with(const char *name, const char *what) {
     return !strncmp(name, what, strlen(what));
 }
 
-/* Is the range one that phases begin and end with? An outermost one, unless it is a module; within others, one that
- * says so. */
+/* Does the range begin and end phases? An outermost range does, unless it is a module; an inner one only if it says so.
+ */
 static bool is_phase(const struct vp_trace_range *range) {
     return begins_with(range->name, "phase:") || begins_with(range->name, "microbatch:") ||
            begins_with(range->name, VP_STALLOC_STEP) || (!range->depth && !begins_with(range->name, VP_STALLOC_MODULE));
 }
 
-/* A phase begins at each mark, and where such a range begins or ends; for now as places among the events. */
+/* Finds the phases: one begins at each mark, and where such a range begins or ends. Their places are indices of events
+ * for now. */
 static int take_phases(struct vp_planned *p, const struct vp_trace *trace) {
     const struct vp_trace_mark *marks = trace->marks.items;
     const struct vp_trace_range *ranges = trace->ranges.items;
@@ -57,17 +58,17 @@ static int take_phases(struct vp_planned *p, const struct vp_trace *trace) {
 
 /* ---- blocks ---- */
 
-/* What is allocated without a free between lives from the same time: fewer times are less work for the planner, and the
- * same blocks meet. */
+/* Blocks allocated without a free in between begin at the same time. Fewer times make less work for the planner, and
+ * the same blocks meet. */
 struct times {
     uint64_t now;
     bool freed;
 };
 
-/* A request of a module that varies: the visit that made it, and the one that freed it. */
+/* A request of a module that varies: the visits that made and freed it. */
 struct within {
     size_t visit;
-    size_t freed_in; /* and one; 0: in none */
+    size_t freed_in; /* index plus one; 0: in none */
     uint64_t freed;  /* when; 0: never */
 };
 
@@ -78,26 +79,26 @@ struct making {
     struct vp_modules_walk walk;
     struct vp_plan_block *blocks;
     struct vp_array within;            /* of struct within */
-    struct vp_plan_stretch *stretches; /* of all visits: how long their requests live */
-    struct vp_stalloc_visit *begun;    /* of each visit: what was before it */
+    struct vp_plan_stretch *stretches; /* of all visits: when their requests live */
+    struct vp_stalloc_visit *begun;    /* of each visit: what had begun before it */
     size_t visits;                     /* begun so far */
     uint64_t *phases;                  /* times at which phases begin */
-    size_t phase_count;                /* of those, as several may begin at once */
-    size_t *request_of;                /* of the trace's blocks: the request, and one; 0: none that is alive */
-    size_t *within_of;                 /* the same of requests of modules that vary */
+    size_t phase_count;                /* of these times, as several phases may begin at once */
+    size_t *request_of;                /* by block of the trace, its request's index plus one; 0: not alive */
+    size_t *within_of;                 /* the same for requests of modules that vary */
     uint64_t least;                    /* smaller requests are in no plan */
     struct times times;
     size_t next_phase;
-    size_t step; /* the phase that the last step begins with; SIZE_MAX: the program marks none */
+    size_t step; /* the first phase of the last step; SIZE_MAX: the program marks none */
 };
 
-/* From now on it is a later time than what was freed or asked for before. */
+/* Begins a new time, later than all frees and requests so far. */
 static void pass_time(struct making *m) {
     m->times.now++;
     m->times.freed = true;
 }
 
-/* Those that begin at one moment are one to the planner. */
+/* Begins phases. Phases that begin at the same moment are one phase to the planner. */
 static void begin_phases(struct making *m, size_t event) {
     struct vp_planned_phase *phases = m->planned->phases.items;
     for (size_t last = SIZE_MAX; m->next_phase < m->planned->phases.count && phases[m->next_phase].first <= event;
@@ -115,7 +116,7 @@ static bool varies(const struct making *m, size_t visit) {
     return ((const struct vp_visited_module *)m->modules.modules.items)[m->modules.visits[visit].module].varies;
 }
 
-/* A visit of a module begins or ends. What was freed before is free by then. */
+/* Begins or ends a visit of a module. What was freed before is free by then. */
 static void visit(void *context, size_t range, bool begins) {
     struct making *m = context;
     size_t i = m->visits;
@@ -173,7 +174,7 @@ static int go_through(struct making *m) {
     int err = 0;
     m->walk = (struct vp_modules_walk){.trace = m->trace, .context = m, .told = visit};
     for (size_t i = 0; i < m->trace->count && !err; i++) {
-        /* A size that no sum of quanta holds is of no device. */
+        /* No device has a size that cannot be rounded up to quanta. */
         if (m->trace->events[i].size > UINT64_MAX / 4)
             return -EINVAL;
         begin_phases(m, i);
@@ -204,7 +205,7 @@ static void lengthen(struct making *m) {
     }
 }
 
-/* The module's number among the plan's; it is made one of them. */
+/* Returns the module's number in the plan, and adds it if need be. */
 static size_t name_module(struct vp_stalloc_plan *plan, const char *name, size_t visit) {
     size_t i = vp_stalloc_module(plan, name), length = strlen(name) + 1;
     if (i < plan->module_count)
@@ -216,7 +217,7 @@ static size_t name_module(struct vp_stalloc_plan *plan, const char *name, size_t
     return i;
 }
 
-/* Visits of modules that vary, one behind the other; a longer run goes on with those of the last step. */
+/* Links the visits of each module that varies. A longer run continues with those of the last step. */
 static void link_visits(struct making *m, struct vp_plan_stretch *stretches) {
     struct vp_stalloc_plan *plan = &m->planned->plan;
     const struct vp_visited_module *modules = m->modules.modules.items;
@@ -267,7 +268,7 @@ static int make_room(struct making *m) {
 
 /* ---- the whole ---- */
 
-/* The last step, if the program says where its steps begin. */
+/* Finds the last step, if the program says where its steps begin. */
 static void find_step(struct making *m) {
     struct vp_planned *p = m->planned;
     const struct vp_planned_phase *phases = p->phases.items;
@@ -331,7 +332,7 @@ const char *vp_planned_error(int err) {
 
 /* ---- copies ---- */
 
-/* NULL: no memory; what is empty is some, too. */
+/* Copies bytes. NULL: no memory; an empty copy is not NULL. */
 static void *copy(const void *of, size_t bytes) {
     void *mem = malloc(bytes + 1);
     if (mem && bytes)

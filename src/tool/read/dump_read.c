@@ -12,14 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The newest version that is known. */
+/* The newest known version. */
 enum { FORMAT_VERSION = 1 };
 
-/* Devices of a machine, and regions of a device: more would be rubbish. */
+/* Limits of devices in a machine, and of regions on a device: more cannot be right. */
 enum { DEVICES = 64, REGIONS = 1 << 28 };
 
 enum { LONGEST_NUMBER = 4096 };
-/* Bytes of a dump. */
+/* The most bytes of a dump. */
 #define MOST (UINT64_C(1) << 32)
 
 struct reader {
@@ -112,7 +112,7 @@ static void set_device(struct vp_dump_device *d, const char *field, const char *
             *fields[i].to = strtoull(value, NULL, 0);
 }
 
-/* Whether it was of a stack, or of a frame of one. */
+/* Takes a value of a stack, or of a frame of one. False: it was none. */
 static bool told_stacks(struct reader *r, const char *path, const char *value) {
     unsigned device, holder, row;
     int at = 0, err = 0;
@@ -152,7 +152,7 @@ static void value_told(void *context, const char *path, const char *value) {
         set_region(region, path + at, value);
 }
 
-/* Address order, and sizes that fit. */
+/* Checks that regions are in address order and do not overlap. */
 static const char *fault_of(const struct vp_dump_device *d) {
     for (size_t i = 0; i < d->count; i++) {
         const struct vp_dump_region *r = &d->regions[i];
@@ -166,13 +166,14 @@ static void not_told(void *context, const char *path, const char *value) {
     (void)context, (void)path, (void)value;
 }
 
-/* Of what was read so far, where more may follow. A number that is cut off is a fault near its end. */
+/* Can what was read so far begin a JSON text? A number that is cut off counts as a fault near the end. */
 static bool can_be_json(const struct vp_dump_file *dump) {
     const char *end = dump->text + dump->length, *at = vp_json_fault(dump->text, not_told, NULL);
     return !at || end - at < LONGEST_NUMBER;
 }
 
-/* What is no JSON may have no end: it is read as far as that shows, and what has a fault is the caller's to tell. */
+/* Reads the text. What is no JSON may be endless: it is read only until that shows, and the caller reports the fault.
+ */
 static int read_text(struct vp_dump_file *dump, const char *path) {
     const int fd = vp_source_fd(path);
     FILE *file = fd < 0 ? NULL : fdopen(fd, "r");

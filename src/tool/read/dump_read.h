@@ -10,7 +10,7 @@
 
 struct vp_dump_region {
     uint64_t addr, size, asked, stream;
-    uint64_t stack; /* live: who asked for it, of vp_dump_file.stacks; 0: not told */
+    uint64_t stack; /* live: the stack that allocated it, in vp_dump_file.stacks; 0: unknown */
     enum { VP_DUMP_HOLE, VP_DUMP_ZOMBIE, VP_DUMP_FREE, VP_DUMP_LIVE } state;
     bool waits; /* free, and its condition is not met */
 };
@@ -26,13 +26,13 @@ struct vp_dump_file {
     size_t length;
     struct vp_dump_device *devices;
     size_t count;
-    struct vp_stacks stacks; /* those that regions name; its frames have those of holders, too */
+    struct vp_stacks stacks; /* the stacks that regions name; its frames include those of holders */
 };
 
 /* Does the file begin as a dump does, rather than as a trace? False too if it cannot be read. */
 bool vp_dump_is(const char *path);
 /* Reads a whole dump; what it lacks is 0. 0; or -1, with one line that names file, line and fault in `message`. */
 int vp_dump_read(struct vp_dump_file *dump, const char *path, char *message, size_t room);
-/* Names its native frames, as vp_stacks_name() does. 0 or -ENOMEM. */
+/* Names the native frames, as vp_stacks_name() does. 0 or -ENOMEM. */
 int vp_dump_name(struct vp_dump_file *dump);
 void vp_dump_finish(struct vp_dump_file *dump);

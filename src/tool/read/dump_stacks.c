@@ -8,7 +8,7 @@
 
 static const char no_memory[] = "out of memory";
 
-/* The recorder's have 193 frames at most. */
+/* Stacks that the library records have at most 193 frames. */
 enum { DEEPEST = 4096 };
 
 struct frame {
@@ -24,13 +24,13 @@ struct stack {
     unsigned row;
 };
 
-/* 0 of what can be none. */
+/* Reads a number; 0 if it can be none. */
 static uint64_t number_of(const char *value) {
     const uint64_t n = strtoull(value, NULL, 10);
     return n < UINT32_MAX ? n : 0;
 }
 
-/* The last one, or a new one where a row begins. */
+/* Returns the last frame, or a new one if a new row begins. */
 static struct frame *frame_of(struct vp_dump_stacks *d, unsigned row, bool of_holder) {
     struct frame *last = d->frames.count ? (struct frame *)d->frames.items + d->frames.count - 1 : NULL;
     if (last && last->row == row && last->of_holder == of_holder)
@@ -98,7 +98,7 @@ static bool same(const char *a, const char *b) {
     return !strcmp(a ? a : "", b ? b : "");
 }
 
-/* The place of a module, new or old; takes the frame's texts. -1: no memory. */
+/* Finds or adds a module, and takes the frame's texts. Returns its index; -1: no memory. */
 static int64_t module_of(struct vp_stacks *out, struct frame *f) {
     const struct vp_module *known = out->modules.items;
     for (size_t i = 0; i < out->modules.count; i++)
@@ -112,7 +112,7 @@ static int64_t module_of(struct vp_stacks *out, struct frame *f) {
     return m->build_id ? (int64_t)out->modules.count - 1 : -1;
 }
 
-/* A frame without its texts is one of words that says so. */
+/* Makes a frame. One without its texts becomes a frame of words that says so. */
 static const char *make_frame(struct vp_stacks *out, struct frame *f) {
     struct vp_frame *made = vp_array_add(&out->frames, sizeof *made);
     if (!made)

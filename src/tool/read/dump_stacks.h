@@ -5,20 +5,20 @@
 #include "tool/plan/numbers.h"
 #include "tool/read/stacks.h"
 
-/* What was read so far; zeroed at first. */
+/* What was read so far; all zero at first. */
 struct vp_dump_stacks {
-    struct vp_array frames, stacks; /* as they stand there */
-    struct vp_numbers numbers;      /* of a stack, its place among those of `out` */
+    struct vp_array frames, stacks; /* as in the dump */
+    struct vp_numbers numbers;      /* by the number of a stack, its index in `out` */
 };
 
-/* A member of one of the dump's frames, of its stacks, or of a frame of a holder. What comes is told row by row, and
- * the next row has another number. 0 or -ENOMEM. */
+/* Takes a member of one of the dump's frames or stacks, or of a frame of a holder. Members come row by row, and each
+ * row has another number. 0 or -ENOMEM. */
 int vp_dump_stacks_frame(struct vp_dump_stacks *d, unsigned row, const char *field, const char *value);
 int vp_dump_stacks_stack(struct vp_dump_stacks *d, unsigned row, const char *field, const char *value);
 int vp_dump_stacks_holder(struct vp_dump_stacks *d, unsigned row, const char *field, const char *value);
 
-/* Makes stacks of it. NULL, or what is wrong. */
+/* Makes stacks of what was read. NULL, or what is wrong. */
 const char *vp_dump_stacks_make(struct vp_dump_stacks *d, struct vp_stacks *out);
-/* The place of a stack by its number there; 0: it has none. */
+/* Returns the index of the dump's stack of that number; 0: there is none. */
 uint32_t vp_dump_stacks_at(const struct vp_dump_stacks *d, uint64_t number);
 void vp_dump_stacks_finish(struct vp_dump_stacks *d);

@@ -11,7 +11,7 @@ static int by_bytes(const void *a, const void *b) {
     return x->stack < y->stack ? -1 : x->stack > y->stack;
 }
 
-/* What each stack has live. */
+/* Adds up what each stack has live. */
 static void add_up(const struct vp_trace *trace, size_t event, struct vp_holder *of, struct vp_trace_event *blocks) {
     for (size_t i = 0; i <= event && i < trace->count; i++) {
         const struct vp_trace_event *e = &trace->events[i];

@@ -19,7 +19,8 @@ static void skip_space(struct reader *r) {
     r->at += strspn(r->at, " \t\r\n");
 }
 
-/* Behind an opening quote. Escapes beyond ASCII become a question mark: nothing here is read by them. */
+/* Reads a string, from behind its opening quote. Escapes beyond ASCII become question marks: nothing here needs them.
+ */
 static bool read_string(struct reader *r, char *out, size_t room) {
     size_t n = 0;
     for (; *r->at != '"'; r->at++) {
@@ -60,7 +61,7 @@ static bool read_members(struct reader *r, int depth, char close) {
         if (!i && *r->at == close)
             break;
         if (close == '}') {
-            /* Nothing is passed over that was not seen: it may be the end. */
+            /* The character is checked before it is skipped: it may be the end. */
             if (*r->at != '"')
                 return false;
             r->at++;

@@ -4,11 +4,11 @@
 
 #include <stdbool.h>
 
-/* One value that is no object or array, with the path to it ("devices.0.allocs"); of strings, the text. Both
- * valid during the call only. */
+/* Gets a value that is no object or array, with its path ("devices.0.allocs"); for a string, the text. Both are valid
+ * only during the call. */
 typedef void vp_json_value_fn(void *context, const char *path, const char *value);
 
-/* Calls `value` for each in order. False: not JSON, or too deep; what came before has been told. */
+/* Calls `value` for each value, in order. False: it is no JSON, or nested too deeply; earlier values were passed on. */
 bool vp_json_read(const char *text, vp_json_value_fn *value, void *context);
-/* The same; NULL, or about where in `text` it is no JSON. */
+/* The same. Returns NULL, or about where in `text` the fault is. */
 const char *vp_json_fault(const char *text, vp_json_value_fn *value, void *context);

@@ -18,7 +18,7 @@
 
 /* ---- demangling ---- */
 
-/* What Rust's older names end in: "::h" and sixteen digits, of no use to people. */
+/* Drops the end of Rust's older names: "::h" and sixteen digits, of no use to people. */
 static void drop_hash(char *name) {
     size_t n = strlen(name);
     if (n > 19 && !strncmp(name + n - 19, "::h", 3) && strspn(name + n - 16, "0123456789abcdef") == 16)
@@ -57,8 +57,8 @@ char *vp_names_demangle(const char *name) {
 
 /* ---- libdw ---- */
 
-/* What of libdwfl is used, as its header has it: no build needs that, and no machine the library. Its binary interface
- * is versioned, and old: all of it is ELFUTILS_0.122 to 0.158. */
+/* The part of libdwfl that is used, as its header declares it, so that no build needs the header, and no machine the
+ * library. Its binary interface is versioned, and old: ELFUTILS_0.122 to 0.158. */
 typedef struct Dwfl Dwfl;
 typedef struct Dwfl_Module Dwfl_Module;
 typedef struct Dwfl_Line Dwfl_Line;
@@ -104,7 +104,7 @@ static bool find_libdw(void) {
     if (dw.tried)
         return dw.library;
     dw.tried = true;
-    /* It would ask servers for what it does not find. */
+    /* libdwfl would ask servers for what it does not find. */
     unsetenv("DEBUGINFOD_URLS");
     dw.library = dlopen("libdw.so.1", RTLD_NOW);
     for (size_t i = 0; dw.library && i < sizeof symbols / sizeof *symbols; i++)
@@ -115,15 +115,15 @@ static bool find_libdw(void) {
 
 /* ---- modules ---- */
 
-/* One that is open. */
+/* An open module. */
 struct module {
     bool tried;
     Dwfl *dwfl;
-    Dwfl_Module *module; /* NULL: has no names, or is another than it was */
+    Dwfl_Module *module; /* NULL: it has no names, or differs from the recorded one */
     uint64_t bias;
 };
 
-/* Is it what was recorded? What has no build id must be believed. */
+/* Is it the recorded module? A module without a build id must be believed. */
 static bool is_same(Dwfl_Module *module, const char *build_id) {
     const unsigned char *bits = NULL;
     uint64_t addr;
@@ -134,8 +134,8 @@ static bool is_same(Dwfl_Module *module, const char *build_id) {
     return !*build_id || length <= 0 || !strcasecmp(text, build_id);
 }
 
-/* A trace of a stranger's may name a pipe, which nobody writes to, or a device, which does something when it is opened.
- * The file; or -1, and why not, for people. */
+/* Opens a file. A stranger's trace may name a pipe that nobody writes to, or a device that acts when it is opened.
+ * Returns the file; or -1, and `why` not. */
 static int open_file(const char *path, const char **why) {
     struct stat st;
     *why = "is not here";
@@ -150,14 +150,14 @@ static int open_file(const char *path, const char **why) {
     return fd;
 }
 
-/* 0; or why not, for people. */
+/* Opens a module. Returns NULL, or why that failed. */
 static const char *open_module(struct module *m, const struct vp_module *about) {
     const char *why;
     m->tried = true;
     int fd = open_file(about->path, &why);
     if (fd < 0)
         return why;
-    /* The file is the module's from then on. */
+    /* Once it is reported, the module owns the file. */
     m->dwfl = dw.begin(&dw.callbacks);
     Dwfl_Module *module = m->dwfl ? dw.report(m->dwfl, about->path, about->path, fd) : NULL;
     if (m->dwfl)
@@ -178,12 +178,12 @@ static int complain(struct vp_stacks *s, const char *path, const char *why) {
         s->complaint = NULL;
         return -ENOMEM;
     }
-    /* The path is what the file says, and goes to a terminal. */
+    /* The path comes from the file, and is printed on a terminal. */
     vp_log_make_plain(s->complaint);
     return 0;
 }
 
-/* Takes the name and, where there is debug information, the line. */
+/* Sets a frame's name and, if there is debug information, its line. */
 static int name_frame(struct module *m, struct vp_frame *f) {
     const char *name = dw.name(m->module, f->offset + m->bias);
     Dwfl_Line *line = dw.line(m->module, f->offset + m->bias);
@@ -207,7 +207,7 @@ int vp_names_look_up(struct vp_stacks *s) {
         struct module *m = &modules[frames[i].module];
         const struct vp_module *about = vp_stacks_module(s, &frames[i]);
         const char *why = m->tried ? NULL : open_module(m, about);
-        /* What the kernel puts into a process is no file. */
+        /* What the kernel maps into a process (the vDSO) is no file. */
         if (why && *about->path == '/')
             err = complain(s, about->path, why);
         if (!err && m->module)

@@ -6,8 +6,9 @@
 
 #include "tool/read/stacks.h"
 
-/* Names the native frames. Sets `complaint` where some could not be. 0 or -ENOMEM. */
+/* Names the native frames. Sets `complaint` if some could not be named. 0 or -ENOMEM. */
 int vp_names_look_up(struct vp_stacks *s);
 
-/* What a compiler's name stands for in the source, to be freed; a copy where it stands for nothing. NULL: no memory. */
+/* Returns the name in the source for a compiler's name, or a copy of that if there is none; the caller frees it. NULL:
+ * no memory. */
 char *vp_names_demangle(const char *name);

@@ -32,8 +32,9 @@ static ssize_t peek(int fd, char *head, size_t room) {
     return n;
 }
 
-/* Standard input may be what cannot be opened anew by its name: a socket, as below ssh, another user's file or pipe, as
- * below sudo, or whatever it is where there is no /proc. It is read from its beginning all the same. */
+/* Opens a file for reading. Standard input may be something that cannot be opened by its name: a socket (below ssh),
+ * another user's file or pipe (below sudo), or anything where there is no /proc. It is still read from its beginning.
+ */
 static int open_anew(const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && !strcmp(path, "/dev/stdin") && (fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)) >= 0)
@@ -41,8 +42,8 @@ static int open_anew(const char *path) {
     return fd;
 }
 
-/* Pipes and sockets that were looked into and are still to be read: opened anew, one with a name would wait for another
- * writer. */
+/* Pipes and sockets whose first bytes were peeked at, and that are still to be read: if a named pipe was opened again,
+ * it would wait for another writer. */
 static struct kept {
     struct kept *next;
     const char *path;
@@ -83,7 +84,7 @@ ssize_t vp_source_peek(const char *path, char *head, size_t room) {
     return n;
 }
 
-/* No trace begins with the first byte of the two, and a pipe may have had no more so far. */
+/* The first byte of gzip's two decides: no trace begins with it, and a pipe may not have had more so far. */
 static bool is_gzip(int fd) {
     unsigned char magic[2];
     ssize_t n = peek(fd, (char *)magic, sizeof magic);
@@ -95,7 +96,7 @@ static bool is_gzip(int fd) {
 static ssize_t read_archive(void *cookie, char *buffer, size_t size) {
     struct vp_source *s = cookie;
     int n = gzread(s->archive, buffer, size > 1 << 20 ? 1 << 20 : (unsigned)size), what = Z_OK;
-    /* At the end of an archive that is cut off, zlib gives what there is, and tells it with the last byte alone. */
+    /* For an archive that is cut off, zlib gives what there is, and reports the error only at the last byte. */
     if (n >= 0)
         gzerror(s->archive, &what);
     if (n >= 0 && (what == Z_OK || (what == Z_BUF_ERROR && n)))
@@ -126,7 +127,7 @@ static void exec_gzip(int from, int to) {
     dup2(from, 0);
     dup2(to, 1);
     dup2(null, 2);
-    /* Whoever started us may have ignored it; gzip must end when nobody reads any more. */
+    /* Our parent may have ignored the signal; gzip must end when nobody reads any more. */
     signal(SIGPIPE, SIG_DFL);
     execlp("gzip", "gzip", "-dc", (char *)NULL);
     _exit(127);
@@ -218,6 +219,6 @@ const char *vp_source_close(struct vp_source *s) {
         return "cannot be read";
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return "is compressed, and there is no gzip program to read it with";
-    /* By a signal it ends if the reader has seen enough. */
+    /* If the reader closes early, gzip ends by a signal, which is no error. */
     return WIFEXITED(status) && WEXITSTATUS(status) ? "the gzip archive is damaged or cut off" : NULL;
 }

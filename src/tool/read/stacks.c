@@ -48,7 +48,7 @@ const char *vp_frame_text(const struct vp_stacks *s, const struct vp_frame *f, c
         snprintf(text, room, "%s:%u %s", file, f->line, f->name);
     else
         snprintf(text, room, "%s%s%s", f->name, *file ? " in " : "", file);
-    vp_utf8_repair(text); /* it may end within a character */
+    vp_utf8_repair(text); /* the text may end within a character */
     return text;
 }
 
@@ -63,7 +63,7 @@ static uint64_t hash_text(uint64_t h, const char *text) {
 static uint64_t hash_frame(const struct vp_frame *f) {
     uint64_t h = hash_text(hash_text(UINT64_C(0xcbf29ce484222325), f->name), f->file);
     h = (h ^ f->line) * UINT64_C(0x9e3779b97f4a7c15);
-    /* Places in one function are one frame, where its lines are not known. */
+    /* If lines are not known, all places in a function are one frame. */
     if (f->kind == VP_FRAME_NATIVE)
         h = (h ^ f->module ^ (f->name ? 0 : f->offset << 20)) * UINT64_C(0x9e3779b97f4a7c15);
     return (h ^ h >> 29) | 1;
@@ -78,7 +78,8 @@ static bool same_frame(const struct vp_frame *a, const struct vp_frame *b) {
            (a->kind != VP_FRAME_NATIVE || (a->module == b->module && (a->name || a->offset == b->offset)));
 }
 
-/* Of each frame the first that reads the same. Two that differ, of one hash, stay two: the later finds itself. */
+/* Finds, for each frame, the first frame with the same text. Two different frames with the same hash stay two: the
+ * later one finds itself. */
 static int first_of_frames(const struct vp_stacks *s, uint32_t *first) {
     const struct vp_frame *frames = s->frames.items;
     struct vp_numbers seen = {0};
@@ -135,7 +136,7 @@ int vp_stacks_name(struct vp_stacks *s, uint32_t **map) {
 
 /* ---- which line is meant ---- */
 
-/* Code that others wrote, or Python's own. What was typed has a name in angle brackets, too. */
+/* Is the file of an installed package, or of Python itself? Typed code has its name in angle brackets, too. */
 static bool is_installed(const char *file) {
     if (file && *file == '<')
         return strncmp(file, "<stdin>", 7) != 0 && strncmp(file, "<string>", 8) != 0 &&

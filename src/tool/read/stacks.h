@@ -15,10 +15,10 @@ enum vp_frame_kind { VP_FRAME_PYTHON = 'p', VP_FRAME_NATIVE = 'c', VP_FRAME_TEXT
 
 struct vp_frame {
     enum vp_frame_kind kind;
-    char *name;      /* the function, or the text; of native code NULL until it is named */
-    char *file;      /* of the source; NULL: unknown */
+    char *name;      /* the function, or the text; for native code, NULL until it is named */
+    char *file;      /* the source file; NULL: unknown */
     uint32_t line;   /* 0: unknown */
-    uint32_t module; /* of native code */
+    uint32_t module; /* for native code */
     uint64_t offset; /* in that module's file addresses */
 };
 
@@ -28,13 +28,13 @@ struct vp_module {
 
 struct vp_stack {
     uint32_t parent, frame;
-    uint32_t depth; /* it and those that called it */
+    uint32_t depth; /* how many frames: this one and its callers */
 };
 
 struct vp_stacks {
     struct vp_array modules; /* of struct vp_module */
     struct vp_array frames;  /* of struct vp_frame */
-    struct vp_array stacks;  /* of struct vp_stack; the first stands for none */
+    struct vp_array stacks;  /* of struct vp_stack; the first stands for no stack */
     bool named;
     char *complaint; /* why frames have no names, or NULL */
 };
@@ -51,17 +51,15 @@ static inline struct vp_module *vp_stacks_module(const struct vp_stacks *s, cons
     return (struct vp_module *)s->modules.items + f->module;
 }
 
-/* Names native frames, and makes one of frames that read the same and of stacks with the same frames. `map`, with an
- * element for each stack, gets their new numbers; it is the caller's to free, and NULL where they keep those they have.
- * 0 or -ENOMEM. */
+/* Names native frames. Merges frames with the same text, and stacks with the same frames. `map` gets the new number of
+ * each stack, and the caller frees it; it is NULL if the numbers did not change. 0 or -ENOMEM. */
 int vp_stacks_name(struct vp_stacks *s, uint32_t **map);
 
-/* The stack, outwards from a given one, whose frame is the line that people look for: the innermost in Python that is
- * not of an installed package; else the innermost of Python; else the innermost that is not of CUDA; else the
- * innermost. */
+/* Returns the stack, from the given one outwards, whose frame is the line that people look for: the innermost in Python
+ * outside installed packages; else the innermost in Python; else the innermost outside CUDA; else the innermost. */
 uint32_t vp_stacks_line(const struct vp_stacks *s, uint32_t stack);
 
 /* "train.py:42 step", in at most `room` bytes; returns `text`. */
 const char *vp_frame_text(const struct vp_stacks *s, const struct vp_frame *f, char *text, size_t room);
-/* What stands for the file: the source's, else the module's. May be empty. */
+/* Returns the name of the source file, else of the module's file. May be empty. */
 const char *vp_frame_file(const struct vp_stacks *s, const struct vp_frame *f);

@@ -39,13 +39,13 @@ int vp_trace_field(struct vp_trace_reader *r, const char *text, uint64_t most, c
                                                           : vp_trace_fault(r, "'%.40s' is not a valid %s", text, name);
 }
 
-/* As the versions of RMM print them: 0x7f00, 7f00, and what printf makes of NULL. */
+/* Reads a pointer as versions of RMM print it: 0x7f00, 7f00, and what printf() makes of NULL. */
 static bool pointer(const char *text, uint64_t *out) {
     *out = 0;
     return !strcmp(text, "(nil)") || vp_trace_number(text, 16, out);
 }
 
-/* Splits at commas in place; the number of fields, at most `most`. */
+/* Splits a line at commas, in place. Returns the number of fields, at most `most`. */
 static size_t split(char *line, char **fields, size_t most) {
     size_t n = 0;
     for (char *next = line; next && n < most; n++) {
@@ -64,8 +64,8 @@ static int number_of(struct vp_numbers *numbers, uint64_t key, uint32_t *count, 
     return 0;
 }
 
-/* Threads write their events a little out of order, and RMM's clock begins anew at midnight: what seems to come nearly
- * a day later came before. */
+/* Threads write events a little out of order, and RMM's clock begins again at midnight. So an event that seems nearly a
+ * day later was in fact earlier. */
 uint64_t vp_trace_time(struct vp_trace_reader *r, uint64_t us) {
     static const uint64_t DAY = UINT64_C(86400000000), DISORDER = UINT64_C(7200000000);
     if (!r->timed)
@@ -79,7 +79,7 @@ uint64_t vp_trace_time(struct vp_trace_reader *r, uint64_t us) {
     return r->last_us = us > r->last_us && us < UINT64_MAX / 2 ? us : r->last_us;
 }
 
-/* The device, in the upper bits of an id, is among those of the trace from now on. */
+/* Adds the device, which is in the upper bits of an id, to those of the trace. */
 static int note_device(struct vp_trace_reader *r, uint64_t id, uint16_t *device) {
     struct vp_trace *t = r->trace;
     unsigned n = t->device_count;
@@ -192,8 +192,8 @@ static int our_line(struct vp_trace_reader *r, char *line) {
     return *f[0] == 'w' ? add_order(r, f) : vp_trace_record(r, f);
 }
 
-/* HH:MM:SS.micros, or with a colon for the point, in microseconds; 0 of anything else: RMM has had others, and no
- * reader needs it. */
+/* Reads HH:MM:SS.micros, or with a colon for the point, in microseconds. Returns 0 for other formats that RMM has had:
+ * no reader needs the time. */
 static uint64_t clock_time(const char *text) {
     unsigned h, m, s, us;
     return sscanf(text, "%2u:%2u:%2u%*1[.:]%6u", &h, &m, &s, &us) == 4
@@ -219,7 +219,7 @@ static int rmm_line(struct vp_trace_reader *r, char *line) {
     return failed || !size ? 0 : add(r, &e, address, stream);
 }
 
-/* No recorder writes one that is nearly as long; without an end it would take all memory. */
+/* No recorder writes a line nearly as long; without a limit, one line could take all memory. */
 enum { LONGEST_LINE = 1 << 16 };
 
 static bool is_zero(const char *text, size_t n) {
@@ -229,8 +229,8 @@ static bool is_zero(const char *text, size_t n) {
     return true;
 }
 
-/* The recorder of a process that was killed leaves zero bytes behind its last line, at most one line of which
- * has lost but its first byte. Of `line` there may be more (n < 0). */
+/* Reads the zero bytes that a killed process leaves behind its last line. At most one line there lacks only its first
+ * byte. If n < 0, `line` is cut off. */
 static int read_padding(struct vp_trace_reader *r, FILE *file, const char *line, ssize_t n) {
     bool right = n >= 0 || is_zero(line, LONGEST_LINE);
     for (int c; right && (c = getc_unlocked(file)) != EOF;)
@@ -296,7 +296,7 @@ int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_
     if (!err)
         err = vp_trace_record_end(&r);
     vp_trace_close_ranges(&r);
-    /* A damaged archive, or a missing gzip, may show as a bad line first: the cause is what is to be named. */
+    /* A damaged archive, or a missing gzip, may first show as a bad line; the cause must be named. */
     const char *cause = vp_source_close(&s);
     if (cause) {
         err = -EIO;

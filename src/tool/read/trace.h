@@ -12,20 +12,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* More than that have no machine, and no page room. */
+/* No machine has more devices, and a page has no room for more. */
 enum { VP_TRACE_DEVICES = 64 };
 
 struct vp_trace_event {
     bool alloc;
     uint16_t device;
-    uint32_t block;  /* number of the allocation, from 0 in order of appearance */
-    uint32_t stream; /* number of the stream, likewise */
+    uint32_t block;  /* the allocation's number, from 0 in order of appearance */
+    uint32_t stream; /* the stream's number, likewise */
     uint32_t stack;  /* of an allocation; 0: unknown */
-    uint64_t size;   /* bytes; 0 of a free */
-    uint64_t us;     /* since the first event, never less than the event before */
+    uint64_t size;   /* bytes; 0 for a free */
+    uint64_t us;     /* since the first event; times never decrease */
 };
 
-/* Whatever else is recorded has its place among the events: `at` is how many came before it. */
+/* Other records have a place among the events: `at` is the number of events before them. */
 
 struct vp_trace_mark {
     size_t at;
@@ -34,20 +34,20 @@ struct vp_trace_mark {
 };
 
 struct vp_trace_range {
-    size_t from, to; /* to: the number of events, where it does not end */
+    size_t from, to; /* to: the number of events, if it does not end */
     uint64_t from_us, to_us, thread;
     uint32_t depth;
-    bool open; /* does not end */
+    bool open; /* it does not end */
     char *name;
 };
 
-/* What a device's pool held from then on, and the driver calls it had made so far: as the program ran. */
+/* What a device's pool held from then on when the program ran, and how many driver calls it had made. */
 struct vp_trace_held {
     size_t at;
     uint64_t us, device, held, calls;
 };
 
-/* A stream waits for all that another has been given so far. */
+/* A stream waits for all work that another was given so far. */
 struct vp_trace_order {
     size_t at;
     uint32_t stream, other;
@@ -69,11 +69,11 @@ struct vp_trace {
     size_t count;
     uint32_t blocks, streams;
     struct vp_array marks, ranges, held, addressed, failures,
-        orders; /* of the structs above, in order of their beginning */
+        orders; /* of the structs above, in order of beginning */
     struct vp_stacks stacks;
-    uint16_t devices[VP_TRACE_DEVICES]; /* those of the events, in order */
+    uint16_t devices[VP_TRACE_DEVICES]; /* the devices of the events, in order */
     unsigned device_count;
-    bool part; /* names and stacks are another trace's */
+    bool part; /* names and stacks belong to another trace */
 };
 
 /* Reads a whole file. 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in
@@ -81,14 +81,14 @@ struct vp_trace {
 int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room);
 void vp_trace_finish(struct vp_trace *trace);
 
-/* Names what the stacks are of (stacks.h). 0 or -ENOMEM. */
+/* Names the frames of the stacks (stacks.h). 0 or -ENOMEM. */
 int vp_trace_name(struct vp_trace *trace);
 
-/* What happened on the device of that number among `devices`: a trace of its own, with blocks and streams numbered
- * anew, and all marks and ranges. To be finished before the whole. 0 or -ENOMEM. */
+/* Makes a trace of what happened on one device, by its index in `devices`: blocks and streams are renumbered, all marks
+ * and ranges are kept. To be finished before the whole. 0 or -ENOMEM. */
 int vp_trace_of_device(const struct vp_trace *whole, unsigned device, struct vp_trace *part);
 
-/* What was really so, where it was recorded. */
+/* What was true in the program, if it was recorded. */
 struct vp_trace_truth {
     bool known;
     uint64_t peak_held_bytes, driver_calls, failures;
@@ -96,7 +96,7 @@ struct vp_trace_truth {
 };
 struct vp_trace_truth vp_trace_truth(const struct vp_trace *trace, uint16_t device);
 
-/* The event at which most bytes were live, as asked for, and how many; the first of several. False: no events. */
+/* Finds the first event at which the most requested bytes were live, and how many. False: there are no events. */
 struct vp_trace_peak {
     size_t event;
     uint64_t bytes;

@@ -36,7 +36,7 @@ int vp_trace_name(struct vp_trace *trace) {
 
 /* ---- a part ---- */
 
-/* Numbers given anew, by the old ones; UINT32_MAX: none yet. */
+/* New numbers, by the old ones; UINT32_MAX: none yet. */
 static uint32_t *no_numbers(uint32_t count) {
     uint32_t *numbers = malloc((count + 1u) * sizeof *numbers);
     if (numbers)
@@ -50,7 +50,8 @@ static uint32_t renumber(uint32_t *numbers, uint32_t old, uint32_t *count) {
     return numbers[old];
 }
 
-/* `places`: of each event, how many of the part come before it; and of the end. */
+/* Takes the events of a device. `places` gets, for each event of the whole and for its end, how many events of the part
+ * come before it. */
 static int take_events(const struct vp_trace *whole, uint16_t device, struct vp_trace *part, uint32_t *places) {
     uint32_t *blocks = no_numbers(whole->blocks), *streams = no_numbers(whole->streams);
     part->events = malloc((whole->count + 1) * sizeof *part->events);
@@ -67,7 +68,7 @@ static int take_events(const struct vp_trace *whole, uint16_t device, struct vp_
     places[whole->count] = (uint32_t)part->count;
     const struct vp_trace_order *o = whole->orders.items;
     for (size_t i = 0; i < whole->orders.count && !err; i++) {
-        /* Streams that are given no event have no work. */
+        /* Streams without events have no work. */
         if (streams[o[i].stream] == UINT32_MAX || streams[o[i].other] == UINT32_MAX)
             continue;
         struct vp_trace_order *new = vp_array_add(&part->orders, sizeof *new);

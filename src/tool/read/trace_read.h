@@ -5,12 +5,12 @@
 #include "tool/plan/numbers.h"
 #include "tool/read/trace.h"
 
-/* A record whose text may go on in the next line. */
+/* A record whose text may continue in the next line. */
 struct vp_trace_text {
     char kind; /* 0: none is open */
     char *text;
     size_t length;
-    char of; /* of a frame: what it is of */
+    char of; /* of a frame: its kind */
     char *build_id;
     uint64_t number, thread, depth, us;
 };
@@ -23,7 +23,7 @@ struct vp_trace_reader {
     struct vp_numbers live;                    /* id + 1 -> number of the block + 1 */
     struct vp_numbers streams;                 /* stream + 1 -> number + 1 */
     struct vp_numbers modules, frames, stacks; /* number + 1 -> place in the table + 1 */
-    struct vp_numbers open;                    /* thread and depth -> number of the range that is open + 1 */
+    struct vp_numbers open;                    /* thread and depth -> number of the open range + 1 */
     struct vp_trace_text text;
     uint64_t first_us, last_us;
     char *message;
@@ -32,14 +32,14 @@ struct vp_trace_reader {
 
 int vp_trace_fault(struct vp_trace_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool vp_trace_number(const char *text, int base, uint64_t *out);
-/* A number of at most `most`, of that name; 0 or -EINVAL. */
+/* Reads a number of at most `most`; `name` is for messages. 0 or -EINVAL. */
 int vp_trace_field(struct vp_trace_reader *r, const char *text, uint64_t most, const char *name, uint64_t *out);
-/* The time of a record, since the first, and not before the one before. */
+/* Returns the time of a record since the first one; times never decrease. */
 uint64_t vp_trace_time(struct vp_trace_reader *r, uint64_t us);
 
-/* A line of ours that is neither `a` nor `f`, in five fields. 0 or a negative errno. */
+/* Reads a line of vpool's that is neither `a` nor `f`, in five fields. 0 or a negative errno. */
 int vp_trace_record(struct vp_trace_reader *r, char **fields);
-/* Whatever is open is at its end. 0 or a negative errno. */
+/* Ends the record whose text is open, if there is one. 0 or a negative errno. */
 int vp_trace_record_end(struct vp_trace_reader *r);
-/* What is open is closed, where the trace ends. */
+/* Closes all open ranges at the trace's end. */
 void vp_trace_close_ranges(struct vp_trace_reader *r);

@@ -20,10 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The longest text, whatever comes: a name that needs more is none. */
+/* The longest text: no name needs more. */
 enum { TEXT_MOST = 1 << 16, DEPTH_MOST = 4095 };
-/* Of a stack, whatever wrote the trace: the recorder's have at most 193 frames. Some that read stacks call themselves
- * for each frame. */
+/* The most frames of a stack, whatever wrote the trace: the library records at most 193. Some functions that read
+ * stacks recurse for each frame. */
 enum { FRAMES_MOST = 4096 };
 
 static const uint64_t THREAD_MOST = UINT64_MAX >> 13;
@@ -34,7 +34,7 @@ static int hex_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
 }
 
-/* In place. What is no code stays as it is: old traces did not encode. */
+/* Decodes a text in place. What is no code stays as it is: old traces did not encode. */
 static void decode(char *text) {
     char *out = text;
     for (; *text; text++) {
@@ -69,7 +69,7 @@ static struct vp_trace_range *range_at(struct vp_trace_reader *r, uint64_t numbe
     return (struct vp_trace_range *)r->trace->ranges.items + number - 1;
 }
 
-/* What does not end before the trace, or before another begins in its place, was never seen to begin: passed over. */
+/* Ends a range. A range that is not open was never seen to begin, so its end is ignored. */
 static void end_range(struct vp_trace_reader *r, uint64_t key, uint64_t us) {
     uint64_t number = vp_numbers_get(&r->open, key + 1);
     if (!number)
@@ -120,7 +120,7 @@ void vp_trace_close_ranges(struct vp_trace_reader *r) {
 
 /* ---- stacks ---- */
 
-/* The number in the file stands for the next item of a table from now on. */
+/* Lets a number of the file stand for the next item of a table from now on. */
 static int define(struct vp_trace_reader *r, struct vp_numbers *numbers, uint64_t number, const char *name,
                   size_t place) {
     if (vp_numbers_get(numbers, number + 1))
@@ -128,7 +128,7 @@ static int define(struct vp_trace_reader *r, struct vp_numbers *numbers, uint64_
     return vp_numbers_set(numbers, number + 1, place);
 }
 
-/* LINE:FUNCTION:FILE, or MODULE:OFFSET, in the text that becomes the frame's. */
+/* Reads LINE:FUNCTION:FILE or MODULE:OFFSET from a text, which the frame then owns. */
 static int read_frame(struct vp_trace_reader *r, struct vp_frame *f, char *text) {
     char *second = f->kind == VP_FRAME_TEXT ? NULL : strchr(text, ':');
     char *third = second && f->kind == VP_FRAME_PYTHON ? strchr(second + 1, ':') : NULL;
@@ -222,7 +222,7 @@ int vp_trace_record_end(struct vp_trace_reader *r) {
     return err == -EAGAIN ? -ENOMEM : err;
 }
 
-/* A record whose text is the field `text`; what else it has is in `r->text`. */
+/* Begins a record whose text is the field `text`; its other fields are in `r->text`. */
 static int begin_text(struct vp_trace_reader *r, char kind, const char *text) {
     r->text.kind = kind;
     return more_text(r, text);

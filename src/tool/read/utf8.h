@@ -2,5 +2,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* In place: what is no UTF-8 becomes question marks. */
+/* Replaces invalid UTF-8 by question marks, in place. */
 void vp_utf8_repair(char *text);

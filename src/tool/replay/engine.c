@@ -22,10 +22,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* The part of a run whose driver calls, and the time in them, are counted as late, where nothing else is asked for. */
+/* The share of a run, at its end, whose driver calls and driver time count as late, unless the user gives another. */
 enum { LATE_SHARE = 3 };
 
-/* After how many events the clock is looked at, for the line on a terminal. */
+/* How many events pass between looks at the clock, for the progress line on a terminal. */
 enum { PROGRESS_EVENTS = 256 };
 
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count) {
@@ -47,7 +47,7 @@ static void *symbol(const char *name, void *handle) {
     return dlsym(handle, name);
 }
 
-/* The simulated device has terabytes of addresses, of which none is ever touched. */
+/* Lifts the limit on address space: the simulated device reserves terabytes, and touches none. */
 static void lift_limit(const char *command) {
     struct rlimit addresses;
     if (getrlimit(RLIMIT_AS, &addresses) || addresses.rlim_cur == RLIM_INFINITY)
@@ -61,7 +61,7 @@ static void lift_limit(const char *command) {
 
 int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
     char folder[PATH_MAX], path[PATH_MAX + 16] = "libcuda.so.1", *settings;
-    /* Of a program that was run the library has said what is wrong with its options. */
+    /* When a program was run, the library itself has reported wrong options. */
     if (strcmp(o->command, "run"))
         vp_options_announce();
     if (!o->gpu) {
@@ -72,8 +72,7 @@ int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
             return -ENODEV;
         }
         snprintf(path, sizeof path, "%s/libcuda.so.1", folder);
-        /* What stands last is obeyed: settings of the environment are meant for programs, whose device is a small one.
-         */
+        /* The last setting wins: those of the environment are meant for programs, whose device is a small one. */
         if (asprintf(&settings, "%s%sbacking=ledger,lazy=100,capacity=%s", own ? own : "", own && *own ? "," : "",
                      o->capacity) < 0) {
             fprintf(stderr, "vpool %s: %s\n", o->command, strerror(ENOMEM));
@@ -138,11 +137,11 @@ struct run {
     struct vp_timelines timelines;
     struct vp_pool pool;
     CUstream *streams;
-    struct vp_modules_walk walk; /* of the round */
+    struct vp_modules_walk walk; /* in this round */
     struct vp_region **blocks;
-    struct vp_native native;            /* of a GPU */
-    const struct vp_timeline *timeline; /* of the last event */
-    size_t live, peak_live_bytes;       /* blocks; bytes of the pool's and CUDA's together, while CUDA serves some */
+    struct vp_native native;            /* on a GPU */
+    const struct vp_timeline *timeline; /* the timeline of the last event */
+    size_t live, peak_live_bytes;       /* live blocks; peak bytes of pool and CUDA, while CUDA serves some */
     struct vp_second second;
     struct vp_replay_result *result;
 };
@@ -155,15 +154,15 @@ static void forget_timeline(void *pool, struct vp_timeline *timeline) {
     vp_pool_drop_timeline(pool, timeline);
 }
 
-/* The model of the replay that runs, and its driver, for the pool's waits; there is one at a time. */
+/* The model of the current replay, and its driver, for the pool's waits; there is one at a time. */
 static struct vp_model *waiting;
 static CUresult(CUDAAPI *synchronize)(void);
 
-/* When the recorded program did what is replayed; and a host that waits looks so often. */
+/* When the recorded program did what is being replayed; and how often a waiting host looks. */
 static uint64_t recorded_ns;
 enum { LOOK_NS = 50000 };
 
-/* Without a lag, what is waited for is over at once. */
+/* Without a lag, a wait is over at once. */
 static void pause_unmodelled(uint64_t waited_ns) {
     (void)waited_ns;
     recorded_ns += LOOK_NS;
@@ -179,7 +178,7 @@ static uint64_t recorded_time(void) {
     return recorded_ns;
 }
 
-/* Nor do its results hang on how fast this machine is. */
+/* Results must not depend on the speed of this machine. */
 static uint64_t no_time(void) {
     return 0;
 }
@@ -189,8 +188,8 @@ static void pause_modelled(uint64_t waited_ns) {
     vp_model_pause(waiting);
 }
 
-/* Without a lag no time passes, and there is nothing to wait for: what is held then stays comparable, whatever the
- * library does by itself. */
+/* Without a lag, no time passes and nothing is waited for, so that held bytes stay comparable, whatever the library
+ * does on its own. */
 static int usual_waits(const struct run *run) {
     return run->driver->model.on && run->pool.traits.host_waits ? VP_WAITS_HOST : VP_WAITS_EARLY;
 }
@@ -260,7 +259,7 @@ static void show_progress(struct vp_progress *p, const struct vp_replay_result *
                          done * 100 / total);
 }
 
-/* Time in the driver so far: modelled, or measured. */
+/* Returns the time in the driver so far, modelled or measured. */
 static uint64_t driver_ns(struct run *run) {
     return run->driver->cost_ns ? vp_second_program_ns(&run->second, run->driver->cost_ns())
                                 : run->pool.mem.stats.driver_ns + run->timelines.stats[0].ns + run->native.ns;
@@ -289,7 +288,7 @@ static int tell_ranges(struct run *run, size_t event) {
     return run->pool.policy->range && run->trace->ranges.count ? vp_modules_before(&run->walk, event) : 0;
 }
 
-/* One event, and how long it kept the simulated driver busy. */
+/* Replays one event, and notes how long it kept the simulated driver busy. */
 static int step(struct run *run, const struct vp_trace_event *e) {
     uint64_t before = run->driver->cost_ns ? driver_ns(run) : 0;
     int err = tell_ranges(run, (size_t)(e - run->trace->events));
@@ -343,7 +342,7 @@ static int drive(struct run *run) {
     return err;
 }
 
-/* What the trace is driven through. The caller closes the run, whatever comes of it. */
+/* Opens what the replay needs. The caller closes the run, whatever is returned. */
 static int open_run(struct run *run) {
     struct vp_engine *d = run->driver;
     const struct vp_trace *trace = run->trace;
@@ -364,7 +363,7 @@ static int open_run(struct run *run) {
     int err = run->options->gpu ? vp_native_init(&run->native, d->handle, trace->blocks) : 0;
     if (!err && run->options->modelled) {
         vp_model_begin(&d->model, trace, run->streams, run->options->lag_ns, run->options->work_ns);
-        run->pool.throttle.opened = run->pool.config.now(); /* the clock before was another one */
+        run->pool.throttle.opened = run->pool.config.now(); /* opened by another clock */
     }
     return err;
 }
@@ -381,7 +380,7 @@ static void take_figures(struct run *run, uint64_t cost_before) {
     result->pool = vp_pool_stats(&run->pool);
     if (run->peak_live_bytes > result->pool.peak_live_bytes)
         result->pool.peak_live_bytes = run->peak_live_bytes;
-    /* The sum of two peaks: too much by little where a policy shares the work with CUDA. */
+    /* The sum of two peaks, which is a little too much if a policy shares the work with CUDA. */
     result->pool.peak_held_bytes += vp_native_peak(&run->native);
     result->timelines = run->timelines.stats[0];
     result->driver_ns = driver_ns(run) - cost_before;
@@ -450,7 +449,7 @@ static int replay(struct vp_engine *d, const struct vp_replay_options *o, const 
     return err;
 }
 
-/* The plan that stalloc is to have: what its runtime leaves to other pools is in none. 0 or -ENOMEM. */
+/* Makes the plan for stalloc: what its runtime leaves to other pools is in no plan. 0 or -ENOMEM. */
 static int take_plan(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_planned *own,
                      struct vp_replay_result *result) {
     const struct vp_planned_limits published = {.published = true};

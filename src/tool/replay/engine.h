@@ -27,8 +27,8 @@ struct vp_replay_result {
     struct vp_latency malloc_ns, free_ns; /* to be freed by the caller */
     size_t metadata, live_peak_blocks;
     struct {                                /* with a lag */
-        uint64_t total_ns;                  /* of the program, to the end of all its streams */
-        uint64_t lost_ns, lost_in_calls_ns; /* to waits of the pool's; to its driver calls */
+        uint64_t total_ns;                  /* the program's time, to the end of all its streams */
+        uint64_t lost_ns, lost_in_calls_ns; /* lost to waits of the pool; lost to its driver calls */
     } model;
     struct {                        /* of stalloc */
         bool used, phases, modules; /* a plan; and it was made by phases, and knows modules that vary */
@@ -37,28 +37,28 @@ struct vp_replay_result {
     struct vp_second_figures second; /* of VPOOL_PLAN */
 };
 
-/* Somebody who looks on. A negative errno ends the replay. */
+/* An observer of a replay. A negative errno ends the replay. */
 struct vp_replay_watch {
     void *context;
-    /* Event `i` of the trace is done, on that timeline; `block` is what the pool gave for an allocation, or NULL. The
-     * pool must stay as it is. */
+    /* Event `i` of the trace was replayed, on that timeline; `block` is what the pool gave for an allocation, or NULL.
+     * The observer must not change the pool. */
     int (*event)(void *context, struct vp_pool *pool, size_t i, const struct vp_timeline *timeline,
                  const struct vp_region *block);
 };
 
 struct vp_replay_options {
-    const char *command; /* whose messages these are */
+    const char *command; /* the command, for messages */
     bool gpu;
     long repeat;
     long late;                           /* percent of the events, at the end, that count as late; 0: a third */
     bool modelled;                       /* with a modelled clock, on the simulated driver */
     uint64_t lag_ns;                     /* how far its GPU may lag behind the host */
-    uint64_t work_ns;                    /* what each event is given to do; 0: what the trace's times say */
+    uint64_t work_ns;                    /* the work of each event; 0: by the trace's times */
     const char *capacity;                /* of the simulated device, as the simulator takes it */
     uint64_t handle;                     /* largest physical handle, bytes */
-    const struct vp_replay_watch *watch; /* NULL: nobody */
-    const struct vp_planned_file *plan;  /* of stalloc; NULL: it plans from the trace itself */
-    const char *learnt;                  /* where vpool's own policy begins and ends; NULL: nowhere */
+    const struct vp_replay_watch *watch; /* NULL: no observer */
+    const struct vp_planned_file *plan;  /* for stalloc; NULL: it plans from the trace itself */
+    const char *learnt;                  /* the plan file of vpool's own policy; NULL: none */
 };
 
 struct vp_engine {
@@ -78,16 +78,17 @@ struct vp_engine {
 
 /* Finds the driver. 0 or -ENODEV, with one line on stderr. */
 int vp_engine_open(struct vp_engine *engine, const struct vp_replay_options *o);
-/* One replay, in a pool of its own. `result` has its names set by the caller. 0 or a negative errno, with one line on
- * stderr; the latencies are the caller's to free either way. */
+/* Replays a trace in a pool of its own. The caller sets the names in `result`. 0 or a negative errno, with a message on
+ * stderr; the caller frees the latencies in either case. */
 int vp_engine_replay(struct vp_engine *engine, const struct vp_replay_options *o, const struct vp_policy *policy,
                      const struct vp_trace *trace, struct vp_replay_result *result);
-/* Calls that create, map, set access, unmap or release. */
+/* Returns the number of calls that create, map, set access, unmap or release. */
 uint64_t vp_engine_remap_calls(const struct vp_memory_stats *s);
 
 /* The policies that a replay knows: those that a program can choose, and bare. */
 enum { VP_ENGINE_POLICIES = VP_POLICY_CHOICES + 1 };
-/* Reads "P[,P…]", cutting it up, into at most VP_ENGINE_POLICIES; 0, or the status of wrong usage, told on stderr. */
+/* Reads "P[,P…]", which it changes, into at most VP_ENGINE_POLICIES. 0, or the status of wrong usage, with a message.
+ */
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count);
-/* Reads one: bytes, perhaps with K, M, G or T behind, from 1 on. */
+/* Reads a size of at least one byte, perhaps with suffix K, M, G or T. */
 bool vp_engine_size(const char *text, uint64_t *bytes);

@@ -7,11 +7,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 
-/* How many times as long the kernels take as it takes to queue them: of training steps some five to twenty times. */
+/* How many times longer kernels run than it takes to queue them: in training steps some five to twenty times. */
 enum { HOST_SHARE = 8 };
 
-/* The longest time between two events that is taken for work and not for a pause; and what each event of a trace
- * without times is given. */
+/* The longest time between two events that counts as work and not as a pause; and the work of each event in a trace
+ * without times. */
 static const uint64_t WORK_MOST = 1000000000;
 enum { WORK_UNKNOWN = 10000 };
 
@@ -33,7 +33,7 @@ int vp_model_open(struct vp_model *m, void *driver) {
 
 /* ---- the program ---- */
 
-/* What the program did between event `i` and the next, in nanoseconds. */
+/* Returns how long the program worked between event `i` and the next, in nanoseconds. */
 static uint64_t work_ns(const struct vp_model *m, size_t i) {
     const struct vp_trace *t = m->trace;
     if (m->each)
@@ -42,7 +42,7 @@ static uint64_t work_ns(const struct vp_model *m, size_t i) {
     return us > WORK_MOST / 1000 ? WORK_MOST : us * 1000;
 }
 
-/* Made-up traces number their lines, and logs without a clock say 0 everywhere. */
+/* Has the trace no times? Made-up traces number their lines, and logs without a clock say 0 everywhere. */
 static bool without_times(const struct vp_trace *t) {
     bool zero = true, numbered = true;
     for (size_t i = 0; i < t->count; i++) {
@@ -73,7 +73,7 @@ void vp_model_finish(struct vp_model *m) {
 
 /* ---- events ---- */
 
-/* How long the host still waits until no more than the lag lies before it. */
+/* How long the host must wait until the work before it takes no longer than the lag. */
 static uint64_t too_far(uint64_t now, uint64_t idle, uint64_t lag) {
     return idle > now + lag ? idle - lag - now : 0;
 }
@@ -83,7 +83,7 @@ static void shadow_before(struct vp_shadow *s, uint64_t host, uint64_t lag) {
     s->now += too_far(s->now, s->idle, lag);
 }
 
-/* The program's own waits, between the event before and this one. */
+/* Replays the program's own waits between the last event and this one. */
 static void follow(struct vp_model *m, size_t i) {
     const struct vp_trace_order *all = m->trace->orders.items;
     if (!i)
@@ -107,7 +107,8 @@ static void shadow_kernel(struct vp_shadow *s, uint64_t ns) {
     s->idle = (s->idle > s->now ? s->idle : s->now) + ns;
 }
 
-/* Driver calls take their time with or without waits; but not those that a wait is made of, between two pauses. */
+/* Counts driver calls as time that passes with or without waits, except those that a wait consists of, between two
+ * pauses. */
 static void shadow_calls(struct vp_model *m) {
     uint64_t cost = m->cost();
     if (!m->pausing)

@@ -21,13 +21,13 @@
 #include "tool/read/trace.h"
 
 struct vp_shadow {
-    uint64_t now, idle; /* ns: the host's clock, and when all streams are through */
+    uint64_t now, idle; /* ns: the host's clock, and when all streams will be done */
 };
 
 struct vp_model {
-    bool on;             /* else nothing here does anything */
+    bool on;             /* if not, no function here does anything */
     uint64_t lag;        /* ns */
-    void (*start)(void); /* the simulator's; see sim/sim.h */
+    void (*start)(void); /* functions of the simulator: see sim/sim.h */
     uint64_t (*now)(void);
     void (*advance)(uint64_t ns);
     CUresult (*kernel)(CUstream stream, uint64_t ns);
@@ -43,7 +43,7 @@ struct vp_model {
     bool pausing; /* the host waits for the pool */
 };
 
-/* Finds what it needs in the simulator. -ENOSYS: that is an older one. */
+/* Finds the functions that it needs in the simulator. -ENOSYS: the simulator is older. */
 int vp_model_open(struct vp_model *model, void *driver);
 /* The clock begins at 0 with the trace's first event, after the streams were made. `each_ns`: work for each event, in
  * place of the trace's times (0: those; 10 us where it has none). */
@@ -51,15 +51,16 @@ void vp_model_begin(struct vp_model *model, const struct vp_trace *trace, const 
                     uint64_t each_ns);
 void vp_model_finish(struct vp_model *model);
 
-/* Around what the pool does for event `i`. */
+/* To be called before and after what the pool does for event `i`. */
 void vp_model_before(struct vp_model *model, size_t i);
 void vp_model_after(struct vp_model *model, size_t i, CUstream stream);
-/* After the last one: waits for the GPU. */
+/* To be called after the last event: waits for the GPU. */
 void vp_model_end(struct vp_model *model);
 
 /* The host waits for the pool, and looks again in a moment. */
 void vp_model_pause(struct vp_model *model);
 
-/* What the waits lost, on the GPU and on the host; and what the driver calls did beside that. Nanoseconds. */
+/* Returns the time lost to waits, on the GPU and on the host; and the time lost to driver calls beside that.
+ * Nanoseconds. */
 uint64_t vp_model_lost(const struct vp_model *model);
 uint64_t vp_model_lost_in_calls(const struct vp_model *model);

@@ -11,7 +11,7 @@ struct vp_native {
     CUdeviceptr *blocks; /* by number; 0: not live here */
     size_t *sizes;
     size_t live_bytes;
-    uint64_t ns; /* spent in its calls */
+    uint64_t ns; /* time spent in its calls */
     CUresult (*alloc)(CUdeviceptr *, size_t, CUstream);
     CUresult (*free)(CUdeviceptr, CUstream);
     CUresult (*get)(CUmemoryPool, CUmemPool_attribute, void *);
@@ -19,14 +19,14 @@ struct vp_native {
     CUresult (*trim)(CUmemoryPool, size_t);
 };
 
-/* Empties the default pool of device 0, whose driver library is `handle`, and lets it keep all that it will
- * get. For blocks numbered below `blocks`. 0, -ENOMEM or -ENODEV. */
+/* Empties the default pool of device 0, and lets it keep all memory that it will get. `handle` is the driver library.
+ * Block numbers are below `blocks`. 0, -ENOMEM or -ENODEV. */
 int vp_native_init(struct vp_native *n, void *handle, size_t blocks);
 void vp_native_finish(struct vp_native *n);
 
 /* 0, -ENOMEM or -EIO. */
 int vp_native_alloc(struct vp_native *n, size_t block, size_t size, CUstream stream);
-/* False: the block is none of its. Otherwise the error in `*err`. */
+/* False: the block is not of this pool. Otherwise `*err` is the error. */
 bool vp_native_free(struct vp_native *n, size_t block, CUstream stream, int *err);
-/* The most that the pool has held, bytes. */
+/* Returns the most bytes that the pool has held. */
 size_t vp_native_peak(const struct vp_native *n);

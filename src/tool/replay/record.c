@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Samples of where the bytes are: some more than a wide screen has pixels. Each is a walk over all regions, of some
- * 15 ns a step. In a pool of so many that walks are long, further ones are left out until it has come to so many steps
- * for each event, and a second for all: a replay takes microseconds an event. */
+/* Samples of where the bytes are: somewhat more than a wide screen has pixels. Each walks all regions, at some 15 ns a
+ * step. If walks are long, the next sample is put off so that walks take EVENT_WALK steps for each event, plus about a
+ * second in all: replaying an event takes microseconds. */
 enum { SAMPLES = 3000, LONG_WALK = 1 << 15, EVENT_WALK = 64 };
 
 /* ---- mappings ---- */
@@ -32,7 +32,7 @@ static int open_mapping(struct vp_record *r, const struct vp_mapping *m, bool cu
     return 0;
 }
 
-/* Compares what is mapped at an address with what was. */
+/* Compares what is mapped at an address with what was recorded. */
 static int look_at_mapping(struct vp_record *r, const struct vp_pool *pool, uint64_t addr, uint32_t i) {
     const struct vp_mapping *m = vp_mapping_at(&pool->mem, addr);
     const size_t n = vp_numbers_get(&r->open, addr);
@@ -48,7 +48,7 @@ static int look_at_mapping(struct vp_record *r, const struct vp_pool *pool, uint
     return m ? open_mapping(r, m, current, i) : 0;
 }
 
-/* The memory tells. What it is by the end of the event counts. */
+/* Called by the pool's memory at a change. Only the state at the end of the event counts. */
 static void note_change(void *record, CUdeviceptr addr) {
     struct vp_record *r = record;
     uint64_t *changed = vp_array_add(&r->changed, sizeof *changed);
@@ -58,7 +58,7 @@ static void note_change(void *record, CUdeviceptr addr) {
         r->missed = true;
 }
 
-/* From here on it tells; all that is there by now is to be looked at once. */
+/* Begins to listen to changes. All existing mappings are to be looked at once. */
 static void listen(struct vp_record *r, struct vp_pool *pool) {
     const struct vp_chunk *chunk;
     pool->mem.watcher = r;
@@ -67,7 +67,7 @@ static void listen(struct vp_record *r, struct vp_pool *pool) {
         vp_chunk_tell(&pool->mem, chunk);
 }
 
-/* Only what has changed: a trace may have as many changes as the pool has mappings. */
+/* Looks only at what has changed: a trace may have as many changes as the pool has mappings. */
 static int look_at_mappings(struct vp_record *r, struct vp_pool *pool, uint32_t i) {
     int err = 0;
     if (pool->mem.watcher != r)
@@ -86,7 +86,7 @@ struct in_chunk {
     const struct vp_mapping *mapping;
     uint64_t live, free;
     bool pending;
-    uint64_t steps; /* of the whole walk, so far */
+    uint64_t steps; /* steps of the whole walk so far */
 };
 
 static void leave_chunk(struct vp_record_sample *s, const struct in_chunk *c) {
@@ -98,7 +98,7 @@ static void leave_chunk(struct vp_record_sample *s, const struct in_chunk *c) {
         s->idle += c->free;
 }
 
-/* Counts [at, end), which is live or free as a whole. */
+/* Counts [at, end), which is all live or all free. */
 static void count_range(struct vp_record_sample *s, struct in_chunk *c, const struct vp_pool *pool,
                         const struct vp_space *space, uint64_t at, uint64_t end, bool live, bool pending) {
     while (at < end) {
@@ -127,7 +127,7 @@ static void count_region(struct vp_record_sample *s, struct in_chunk *c, const s
         }
         count_range(s, c, pool, r->space, at, vp_region_end(r), !parked, parked && parked != timeline);
     } else if (r->state == VP_BACKED) {
-        /* Its blocks are the cache's. */
+        /* Its blocks belong to the cache. */
         count_range(s, c, pool, r->space, at, vp_region_end(r), true, false);
     } else if (r->state == VP_FREE) {
         for (const struct vp_piece *p = r->pieces; p; at = p->end, p = p->next)

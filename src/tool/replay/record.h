@@ -17,7 +17,7 @@ struct vp_record_block {
 struct vp_record_mapping {
     uint64_t addr, size;
     uint64_t home;     /* the address at which its chunk is at home: names the chunk */
-    uint32_t from, to; /* events; to: the number of events if it lasts */
+    uint32_t from, to; /* indices of events; to: the number of events if it lasts */
     bool current;      /* its bytes count as held here; else a zombie */
 };
 
@@ -29,7 +29,7 @@ struct vp_record_sample {
     uint64_t live, internal, pinned, pending, idle;
 };
 
-/* X(name, function): the driver calls told apart. */
+/* X(name, function): the driver calls that are counted separately. */
 #define VP_RECORD_CALLS(X)                                                                                             \
     X(reserve, cuMemAddressReserve) X(create, cuMemCreate) X(map, cuMemMap) X(set_access, cuMemSetAccess) X(unmap, cuMemUnmap) X(release, cuMemRelease) X(event_record, cuEventRecord) X(event_query, cuEventQuery)                                      \
                                                                                       X(wait, cuStreamWaitEvent)
@@ -51,20 +51,20 @@ struct vp_record_calls {
 struct vp_record {
     const struct vp_trace *trace;
     const struct vp_policy *policy;
-    const char *name; /* of the run: the policy's, unless it is given another */
+    const char *name; /* the run's name: the policy's, unless it gets another */
     struct vp_replay_result result;
     size_t granularity;
-    struct vp_record_block *blocks; /* trace->blocks of them */
+    struct vp_record_block *blocks; /* an array of trace->blocks */
     struct vp_array mappings;       /* of struct vp_record_mapping, by `from`, then address */
     struct vp_array samples;        /* of struct vp_record_sample, in order; the last is that of the last event */
     struct vp_array calls;          /* of struct vp_record_calls, in order */
-    /* while it is made */
+    /* while the record is made */
     const struct vp_engine *engine;
-    struct vp_numbers open;  /* by address, number + 1 of the mapping that lasts */
+    struct vp_numbers open;  /* by address, the current mapping's number + 1 */
     struct vp_array changed; /* of uint64_t: addresses where mappings have changed since they were last looked at */
-    bool missed;             /* there was no room for one */
+    bool missed;             /* there was no room for an address */
     uint32_t step;           /* events from one sample to the next, while walks are short */
-    uint64_t due;            /* and the event from which on there may be one */
+    uint64_t due;            /* the event from which on the next sample may be taken */
     uint64_t changes;        /* calls and switches that change mappings, so far */
     uint64_t totals[VP_RECORD_KINDS], ns;
 };

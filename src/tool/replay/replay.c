@@ -69,7 +69,7 @@ static void json_model(struct vp_json *j, const struct vp_replay_options *o, con
     vp_json_u64(j, "waits_fruitless", r->pool.waits_fruitless);
 }
 
-/* What was so in the program itself, where that was recorded. */
+/* Writes what was true in the program itself, if it was recorded. */
 static void json_truth(struct vp_json *j, const struct vp_trace *t) {
     const struct vp_trace_truth truth = vp_trace_truth(t, t->devices[0]);
     struct vp_trace_peak peak;
@@ -85,7 +85,7 @@ static void json_truth(struct vp_json *j, const struct vp_trace *t) {
     vp_json_end_object(j);
 }
 
-/* What was planned: a program that tells of no phases has a static part alone. */
+/* Says what was planned: without phases of the program, the plan has only a static part. */
 static const char *plan_of(const struct vp_replay_options *o, const struct vp_replay_result *r) {
     return o->plan                             ? "of a file"
            : r->plan.phases && r->plan.modules ? "by phases and modules"
@@ -94,7 +94,7 @@ static const char *plan_of(const struct vp_replay_options *o, const struct vp_re
                                                : "static part";
 }
 
-/* VPOOL_PLAN: driver_us, and all that is said of calls and times, is the program's thread alone. */
+/* Writes what VPOOL_PLAN did. driver_us, and all figures of calls and times, cover only the program's thread. */
 static void json_second(struct vp_json *j, const struct vp_second_figures *s) {
     vp_json_begin_object(j, "learnt");
     vp_json_bool(j, "used", s->used);
@@ -161,13 +161,13 @@ static void print_json(const struct vp_replay_options *o, const struct vp_trace 
     vp_tool_wrote(vp_json_finish(&j));
 }
 
-/* Of the time that the program would have taken without the pool's waits. */
+/* As a share of the time that the program would have taken without the pool's waits. */
 static double lost_percent(const struct vp_replay_result *r) {
     uint64_t without = r->model.total_ns - r->model.lost_ns;
     return without ? 100.0 * (double)r->model.lost_ns / (double)without : 0;
 }
 
-/* Bytes in MiB, or "-" for what is less than the smallest handle: the ratio of such says nothing. */
+/* Held by live bytes, or "-" below the smallest handle: such a ratio says nothing. */
 static const char *ratio(uint64_t held, uint64_t live, char text[16]) {
     if (live < 2 << 20)
         return "-";
@@ -209,7 +209,7 @@ static void print_row(const struct vp_replay_options *o, const struct vp_trace *
     putchar('\n');
 }
 
-/* The row of what was recorded, above those of what is replayed. */
+/* Prints the row of what was recorded, above those of replays. */
 static void print_truth(const struct vp_trace *t, const char *name) {
     const struct vp_trace_truth truth = vp_trace_truth(t, t->devices[0]);
     struct vp_trace_peak peak;
@@ -221,7 +221,7 @@ static void print_truth(const struct vp_trace *t, const char *name) {
                "-", "-", (unsigned long long)truth.failures);
 }
 
-/* A row without figures. */
+/* Prints a row without figures. */
 static void print_unknown(const struct options *o, const struct vp_trace *trace, const struct vp_replay_result *r) {
     static const char why[] = "CUDA's own pool is not simulated: --gpu measures it";
     struct vp_json j;
@@ -288,7 +288,7 @@ static void help(void) {
          "Exit status: 0, 1 if a trace could not be read or replayed (the others still are), 2 for wrong usage.");
 }
 
-/* Microseconds, up to ten seconds. */
+/* Reads microseconds, up to ten seconds. */
 static bool parse_us(const char *text, uint64_t *ns) {
     char *end;
     errno = 0;
@@ -307,7 +307,7 @@ static void note_complaint(void *wrong, const char *line) {
     *(bool *)wrong = true;
 }
 
-/* As the library reads the variable: a replay tells what a program would get. */
+/* Reads a handle size as the library reads the variable: a replay shows what a program would get. */
 static bool parse_handle(char *text, uint64_t *handle) {
     static struct vp_options parsed;
     bool wrong = !*text;
@@ -317,7 +317,7 @@ static bool parse_handle(char *text, uint64_t *handle) {
     return !wrong;
 }
 
-/* From 1 to `most`. */
+/* Reads a number from 1 to `most`. */
 static bool parse_number(const char *text, long most, long *out) {
     char *end;
     *out = strtol(text, &end, 10);
@@ -331,7 +331,7 @@ static bool replays(const struct options *o, const struct vp_policy *policy) {
     return false;
 }
 
-/* What getopt cannot know to be wrong. */
+/* Checks what getopt_long() cannot check. */
 static int check(const struct options *o, int traces) {
     if (o->replay.gpu && o->replay.modelled)
         return vp_tool_usage("replay", "--lag models a GPU, so it cannot go with --gpu");
@@ -340,7 +340,7 @@ static int check(const struct options *o, int traces) {
     return traces ? 0 : vp_tool_usage("replay", "no trace given");
 }
 
-/* 0, or the exit status of wrong usage; *help set if that was asked for. */
+/* Returns 0, or the exit status of wrong usage. Sets *help if help was asked for. */
 static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     static const struct option long_options[] = {
         {"policy", required_argument, NULL, 'p'},
@@ -406,7 +406,7 @@ static void drop_suffix(char *name, const char *suffix) {
         name[n - m] = 0;
 }
 
-/* One device of a trace under each policy. `shown`: how many results were printed before. 0 or 1. */
+/* Replays one device of a trace under each policy. `shown`: how many results were printed before. 0 or 1. */
 static int replay_device(const struct options *o, struct vp_engine *engine, const struct vp_trace *trace,
                          const char *name, size_t *shown) {
     int status = 0;
@@ -449,7 +449,7 @@ static int replay_trace(struct options *o, struct vp_engine *engine, const char 
         o->several = true;
         puts("[");
     }
-    /* A trace without events is of a device, too. */
+    /* A trace without events also has one device. */
     for (unsigned d = 0; d < trace.device_count || (!d && !trace.count); d++) {
         if (vp_trace_of_device(&trace, d, &part) < 0) {
             fprintf(stderr, "vpool replay: %s: %s\n", path, strerror(ENOMEM));

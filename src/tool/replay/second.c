@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The replay that runs: there is one at a time. */
+/* The current replay: there is one at a time. */
 static struct vp_second *running;
 
 const char *vp_second_path(const char *command) {
@@ -41,7 +41,7 @@ static void hand_over(struct vp_second *s) {
     s->batch.count = 0;
 }
 
-/* False: there is nothing to be made now. */
+/* Begins a batch. False: there is nothing to make now. */
 static bool begin_batch(struct vp_second *s, uint64_t at) {
     if (!vp_ahead_begin(s->pool->ahead, &s->batch))
         return false;
@@ -69,7 +69,7 @@ static void go_on(struct vp_second *s) {
     }
 }
 
-/* The program wants what is under way. */
+/* The program needs the batch that is under way. */
 static bool wait_for_builder(struct vp_pool *pool) {
     struct vp_second *s = running;
     if (!s || s->pool != pool || !pool->ahead->under_way)
@@ -121,7 +121,7 @@ uint64_t vp_second_program_ns(const struct vp_second *s, uint64_t driver_ns) {
     return s->cost_ns ? driver_ns - s->background_ns + s->waited_ns : driver_ns;
 }
 
-/* What the file has of the trace's other devices, each of which is replayed by itself. */
+/* Keeps what the file has of the trace's other devices, each of which is replayed by itself. */
 static void keep_others(const struct vp_second *s, struct vp_learnt *learnt, struct vp_learnt *before) {
     char why[256];
     if (vp_learnt_load(s->path, before, why, sizeof why) || strcmp(before->program, learnt->program) != 0)

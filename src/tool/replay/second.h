@@ -10,22 +10,22 @@
  * waits for a batch that has its place. */
 struct vp_second {
     const char *path; /* NULL: no plan */
-    unsigned device;  /* of the trace */
+    unsigned device;  /* the trace's device */
     struct vp_pool *pool;
     const struct vp_driver *drv;
     unsigned long long (*cost_ns)(void); /* modelled; NULL on a GPU: the builder is as far as it may be, always */
-    struct vp_ahead_batch batch;         /* under way */
-    uint64_t begin_cost;                 /* of the driver, when the replay began */
+    struct vp_ahead_batch batch;         /* the batch under way */
+    uint64_t begin_cost;                 /* the driver's cost when the replay began */
     uint64_t round_ns, now_ns; /* the program's clock, less its driver calls: of the rounds before, and in all */
     uint64_t until_ns;         /* when the batch is done, or the builder was last idle */
-    uint64_t background_ns, waited_ns; /* of the builder in the driver; of the program, for it */
+    uint64_t background_ns, waited_ns; /* the builder's time in the driver; the program's waits for it */
     uint64_t background_calls;
     bool used;
 };
 
-/* What became of it. */
+/* How well the plan served. */
 struct vp_second_figures {
-    bool wanted, used; /* VPOOL_PLAN names a file; and it was there */
+    bool wanted, used; /* VPOOL_PLAN names a file; the file existed */
     uint64_t background_ns, background_calls, waited_ns;
     uint64_t requests, found, served, lacking;
     uint64_t made_bytes, used_bytes, returned_bytes;
@@ -41,5 +41,5 @@ void vp_second_begin(struct vp_second *s, const char *command, const char *path,
 void vp_second_before(struct vp_second *s, uint64_t us, bool round);
 /* Of the modelled time in the driver: what the program's thread spent there, or waited for the builder. */
 uint64_t vp_second_program_ns(const struct vp_second *s, uint64_t driver_ns);
-/* Ends: writes what was learnt. */
+/* Ends the replay: writes what was learnt. */
 void vp_second_end(struct vp_second *s, const char *command, const char *program, struct vp_second_figures *out);

@@ -36,7 +36,8 @@ void vp_page_put_bytes(struct vp_page *page, const char *name, const char *bytes
 
 /* ---- what happened ---- */
 
-/* Of an allocation 0, else how many allocations ago the block was made; then sizes, streams, times and stacks. */
+/* Writes, for each event, 0 for an allocation or how many allocations ago the freed block was made; then sizes,
+ * streams, times and stacks. */
 static void put_events(struct vp_page *page, const struct vp_trace *t) {
     struct vp_base64 b = begin_column(page, NULL, "blocks");
     uint32_t made = 0;
@@ -65,7 +66,8 @@ static void put_events(struct vp_page *page, const struct vp_trace *t) {
     end_column(&b);
 }
 
-/* Places among the events, as distances; what was held and called then; how much was asked for in vain. */
+/* Writes what the program did: places among the events, as distances; what was held, and how many driver calls were
+ * made; how much was requested in vain. */
 static void put_truth(struct vp_page *page, const struct vp_trace *t) {
     const struct vp_trace_held *h = t->held.items;
     const struct vp_trace_failure *x = t->failures.items;
@@ -86,7 +88,7 @@ static void put_truth(struct vp_page *page, const struct vp_trace *t) {
     end_column(&b);
 }
 
-/* Their names stand in the list of the group, in the same order: marks, then ranges. */
+/* Writes marks and ranges. Their names are in the group's list, in the same order: marks, then ranges. */
 static void put_marks(struct vp_page *page, const struct vp_trace *t) {
     const struct vp_trace_mark *m = t->marks.items;
     const struct vp_trace_range *r = t->ranges.items;
@@ -121,8 +123,8 @@ static void begin_list(struct vp_page *page, const char *name) {
     fprintf(page->file, "<script type=\"application/json\" id=\"g%zu.%s\">[", page->groups, name);
 }
 
-/* Of each frame: what is shown, the whole name of its file, and what kind it is. Of each stack: how far before it its
- * parent is, its frame, and how far before it the stack is that ends in its line. */
+/* Writes, for each frame, its text, the full name of its file, and its kind. For each stack: the distance to its parent
+ * before it, its frame, and the distance to the stack before it that ends in its line. */
 static int put_stacks(struct vp_page *page, const struct vp_stacks *s) {
     const struct vp_frame *f = s->frames.items;
     enum { ROOM = 1024 };
@@ -163,8 +165,8 @@ int vp_page_put_group(struct vp_page *page, const struct vp_trace *whole) {
 
 /* ---- how a policy served it ---- */
 
-/* Of each block, the distance from the one before in quanta, and what rounding added in bytes; 0 and 0 where the pool
- * did not serve it. */
+/* Writes, for each block, the distance from the previous block in quanta, and the bytes added by rounding; both are 0
+ * if the pool did not serve it. */
 static void put_blocks(struct vp_page *page, const struct vp_record *r) {
     struct vp_base64 b = begin_column(page, r->name, "places");
     uint64_t last = 0;

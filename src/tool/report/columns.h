@@ -6,20 +6,20 @@
 #include "tool/progress.h"
 #include "tool/replay/record.h"
 
-/* What is being written. */
+/* The page that is being written. */
 struct vp_page {
-    FILE *file, *index; /* the page; what its columns are of, in JSON, which is put behind them */
+    FILE *file, *index; /* the page; the description of its columns, in JSON, which is written after them */
     const char *name;   /* of the input, for people */
-    size_t inputs;      /* described so far: the number of the next */
+    size_t inputs;      /* described so far, which is the next one's number */
     size_t groups;      /* recordings so far, each of one input for each device */
     struct vp_progress progress;
 };
 
-/* What happened, whoever served it; and when others looked at it. */
+/* Writes what happened, whoever served it, and when others looked at it. */
 void vp_page_put_trace(struct vp_page *page, const struct vp_trace *t);
-/* What all devices of a recording share: stacks, and the names of marks and ranges. 0 or -ENOMEM. */
+/* Writes what all devices of a recording share: stacks, and the names of marks and ranges. 0 or -ENOMEM. */
 int vp_page_put_group(struct vp_page *page, const struct vp_trace *whole);
-/* How one policy served it. */
+/* Writes how one policy served it. */
 void vp_page_put_run(struct vp_page *page, const struct vp_record *r);
-/* A file as it is. */
+/* Writes a file unchanged. */
 void vp_page_put_bytes(struct vp_page *page, const char *name, const char *bytes, size_t length);

@@ -24,7 +24,7 @@ struct options {
     struct vp_replay_options replay;
     const struct vp_policy *policies[VP_ENGINE_POLICIES];
     size_t policy_count;
-    const struct vp_planned_file *plan; /* stalloc is shown by it, too; NULL: by that of the trace alone */
+    const struct vp_planned_file *plan; /* the plan for stalloc's run; NULL: it plans from the trace */
     const char *output, *plan_path;
 };
 
@@ -34,7 +34,7 @@ static void put_figure(FILE *file, const char *name, uint64_t n) {
     fprintf(file, "\"%s\":%llu,", name, (unsigned long long)n);
 }
 
-/* The figures are those that `vpool replay` prints, which frees at the end what the trace leaves live. */
+/* Describes a run. The figures are those of `vpool replay`, which at the end frees what the trace leaves live. */
 static void describe_run(FILE *file, const struct vp_record *r) {
     const struct vp_replay_result *result = &r->result;
     fprintf(file, "{\"policy\":\"%s\",", r->name);
@@ -69,7 +69,7 @@ static const char *name_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* The first few lines that hold most at the peak. */
+/* Describes the lines that hold most at the peak. */
 static int describe_holders(FILE *file, const struct vp_trace *t) {
     enum { SHOWN = 5, ROOM = 512 };
     struct vp_array holders = {0};
@@ -91,8 +91,8 @@ static int describe_holders(FILE *file, const struct vp_trace *t) {
     return err;
 }
 
-/* What is live over time, in equal parts of the time of the whole recording: for the small charts of several devices.
- */
+/* Describes what is live over time, in equal parts of the whole recording's duration: for the small charts of several
+ * devices. */
 static int describe_course(FILE *file, const struct vp_trace *t, uint64_t duration) {
     enum { PARTS = 240 };
     uint64_t *sizes = calloc(t->blocks + 1u, sizeof *sizes), most[PARTS] = {0}, live = 0;
@@ -148,7 +148,8 @@ static int describe_trace(struct vp_page *page, const struct vp_trace *t, const 
 
 /* ---- inputs ---- */
 
-/* Each writes its columns to the page, and what they are of to the index. 0, or 1 told on stderr. */
+/* Each function writes its columns to the page, and their description to the index. 0, or 1 with a message on stderr.
+ */
 
 static int add_run(struct vp_page *page, const struct vp_trace *part, struct vp_engine *engine, const struct options *o,
                    const struct vp_policy *policy, const struct vp_planned_file *plan, bool first) {
@@ -209,7 +210,7 @@ static int add_trace(struct vp_page *page, const char *path, struct vp_engine *e
     return status;
 }
 
-/* What the dump's native frames are called: rows of module, address and name, for those that have one. */
+/* Writes the names of the dump's native frames: rows of module, address and name, for those that have one. */
 static int put_names(struct vp_page *page, struct vp_stacks *s) {
     char *text = NULL, name[512];
     size_t length = 0, told = 0;
@@ -256,7 +257,7 @@ static int add_dump(struct vp_page *page, const char *path, const struct options
 
 /* ---- the page ---- */
 
-/* Where in the template they belong. */
+/* Marks in the template where style and scripts belong. */
 static const char style_mark[] = "<!-- style -->", script_mark[] = "<!-- script -->";
 
 static void put_scripts(FILE *file) {
@@ -268,7 +269,7 @@ static void put_scripts(FILE *file) {
         fprintf(file, "<script>\n\"use strict\";\n%s</script>\n", scripts[i]);
 }
 
-/* The template has a comment where a part belongs. The facts come before the scripts that read them. */
+/* Writes the page. The template has a comment where each part belongs. Facts come before the scripts that read them. */
 static int put_page(FILE *file, char **inputs, size_t count, struct vp_engine *engine, const struct options *o) {
     char *index = NULL;
     size_t length = 0;

@@ -4,5 +4,6 @@
 
 #include <stddef.h>
 
-/* Writes the page of some traces and dumps, replayed under vpool's policy. 0, or 1 told on stderr as that command's. */
+/* Writes the page for traces and dumps, replayed under vpool's policy. 0, or 1 with a message on stderr in that
+ * command's name. */
 int vp_report_write(const char *command, const char *output, char **inputs, size_t count);

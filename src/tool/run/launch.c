@@ -23,14 +23,14 @@ static const char *const libraries[] = {[OWN] = "libvpool.so", [COMPARE] = "libv
 
 /* ---- where things are ---- */
 
-/* Without /proc it is as it was started. */
+/* Without /proc, the path is the one by which the command was started. */
 bool vp_launch_self(char path[PATH_MAX]) {
     ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
     path[n > 0 ? n : 0] = 0;
     return n > 0 || realpath((const char *)getauxval(AT_EXECFN), path);
 }
 
-/* The first of the places where `file` can be read: the folder that it lies in. */
+/* Finds the first of the places where `file` can be read, and the folder that contains it. */
 static bool find(char folder[PATH_MAX], const char *const places[], const char *file) {
     char self[PATH_MAX], path[PATH_MAX];
     if (!vp_launch_self(self))
@@ -41,7 +41,7 @@ static bool find(char folder[PATH_MAX], const char *const places[], const char *
         int length = snprintf(path, sizeof path, "%s%s%s/%s", absolute ? "" : self, absolute ? "" : "/", *places, file);
         if (length < 0 || length >= PATH_MAX || access(path, R_OK) || !realpath(path, folder))
             continue;
-        /* The file itself may be a link elsewhere; its folder counts, as named here. */
+        /* The file may be a link to elsewhere; the folder of the link counts. */
         path[length - (int)strlen(file) - 1] = 0;
         if (realpath(path, folder))
             return true;
@@ -93,7 +93,7 @@ bool vp_launch_room(const char *command, char folder[PATH_MAX]) {
     if (!make_folder(room && *room && !strchr(room, '%') ? room : "/tmp", command, folder) &&
         !make_folder("/tmp", command, folder))
         return false;
-    /* Programs may be in another folder when they write there. */
+    /* A program may have changed its working directory when it writes there. */
     if (realpath(folder, whole) && !strchr(whole, '%'))
         strcpy(folder, whole);
     return true;
@@ -101,7 +101,7 @@ bool vp_launch_room(const char *command, char folder[PATH_MAX]) {
 
 /* ---- the environment ---- */
 
-/* Adds to a list in a variable, before or behind what is there. */
+/* Adds to a list in a variable, before or after what is there. */
 static void add(const char *variable, const char *text, const char *separator, bool before) {
     const char *old = getenv(variable);
     char *joined;
@@ -115,15 +115,15 @@ static void add(const char *variable, const char *text, const char *separator, b
     free(joined);
 }
 
-/* Is the path of `length` characters that of a library of this name? */
+/* Does the path of `length` characters name this library? */
 static bool names(const char *path, size_t length, const char *library) {
     size_t wanted = strlen(library);
     return length >= wanted && !memcmp(path + length - wanted, library, wanted) &&
            (length == wanted || path[length - wanted - 1] == '/');
 }
 
-/* The first of our libraries in a list as LD_PRELOAD's, and where it stands there; NULL: none. Of two, the first one
- * serves. */
+/* Finds the first of our libraries in a list such as LD_PRELOAD's, and where it is there; NULL: none. Of two, the first
+ * one serves. */
 static const char *first_of_ours(const char *list, const char **where) {
     for (const char *at = list; at && *at; at += strcspn(at, ": "), at += strspn(at, ": "))
         for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
@@ -147,7 +147,7 @@ bool vp_launch_preload(const char *library) {
         return false;
     if (!there)
         add("LD_PRELOAD", library, ":", false);
-    /* The one with all policies serves for the other, too. */
+    /* The library with all policies can stand in for the other. */
     else if (there == libraries[OWN] && names(library, strlen(library), libraries[COMPARE]) &&
              asprintf(&changed, "%.*s%s%s", (int)(where - list), list, library, where + strcspn(where, ": ")) >= 0) {
         setenv("LD_PRELOAD", changed, 1);
@@ -174,7 +174,7 @@ bool vp_launch_is_size(const char *text) {
 
 /* ---- programs that the library cannot reach ---- */
 
-/* As execvp() finds it. */
+/* Finds a program as execvp() does. */
 static bool find_program(const char *name, char path[PATH_MAX]) {
     const char *list = strchr(name, '/') ? NULL : getenv("PATH");
     if (strchr(name, '/'))
@@ -189,7 +189,7 @@ static bool find_program(const char *name, char path[PATH_MAX]) {
     return false;
 }
 
-/* The dynamic linker of the same kind as this command's own is what loads the library. */
+/* Only a dynamic linker of the same kind as this command's own loads the library. */
 static const char *obstacle_in_elf(int fd, const unsigned char *head, size_t n) {
     const Elf64_Ehdr *elf = (const Elf64_Ehdr *)(const void *)head;
     if (n < sizeof *elf)
@@ -210,7 +210,7 @@ static const char *obstacle_in_file(const char *path, int depth) {
     _Alignas(Elf64_Ehdr) unsigned char head[PATH_MAX] = {0};
     const char *why = NULL;
     struct stat st;
-    /* A pipe would be waited for. */
+    /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
     if (n > 0 && !fstat(fd, &st) &&
@@ -240,7 +240,7 @@ int vp_launch_exec(const char *command, char **argv) {
     execvp(*argv, argv);
     int err = errno;
     const char *before = argv[-1];
-    /* What may stand behind an option and need not is its value only behind "=". */
+    /* An optional value of an option must follow "=". */
     bool apart = err == ENOENT && !strncmp(before, "--", 2) && before[2] && strcmp(before, "--quiet");
     fprintf(stderr, "vpool %s: %s: %s", command, *argv, strerror(err));
     if (apart && !strchr(before, '='))

@@ -26,21 +26,22 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Processes of one program that a page has room for: the largest traces are kept. */
+/* How many processes of one program a page shows: those with the largest traces. */
 enum { TRACES = 16 };
 
 /* ---- where the traces are ---- */
 
 struct traces {
-    char folder[PATH_MAX];  /* that they are in; removed at the end, if it was made here */
-    char pattern[PATH_MAX]; /* of their names in it, with %p for the process, and %r and %h */
+    char folder[PATH_MAX];  /* the traces' folder; removed at the end if it was made here */
+    char pattern[PATH_MAX]; /* the pattern of their names in it: %p for the process, %r and %h */
     bool own;
     char *paths[TRACES];
     off_t sizes[TRACES];
     size_t count, passed_over, unread;
 };
 
-/* What people call the program: of an interpreter, the script. Without what would be special in a trace's name. */
+/* Finds what people call the program: of an interpreter, the script. Omits characters that are special in a trace's
+ * name. */
 static void name_program(char **argv, char *name, size_t room) {
     const char *what = argv[0];
     for (int i = 1; argv[i] && i < 8; i++) {
@@ -56,7 +57,7 @@ static void name_program(char **argv, char *name, size_t room) {
         *name = '_';
 }
 
-/* The folder of a file, and its name there. */
+/* Splits a path into the folder and the name in it. */
 static void split(const char *path, char folder[PATH_MAX], char name[PATH_MAX]) {
     const char *slash = strrchr(path, '/');
     snprintf(name, PATH_MAX, "%s", slash ? slash + 1 : path);
@@ -71,7 +72,7 @@ static int complain(const char *path, const char *why) {
     return -1;
 }
 
-/* Does it begin with what stands for the process, the host or the rank? */
+/* Does the text begin with a placeholder of the process, the host or the rank? */
 static bool is_expanded(const char *text) {
     return *text == '%' && text[1] && strchr("phr", text[1]);
 }
@@ -82,8 +83,8 @@ static bool has_expanded(const char *text) {
     return text;
 }
 
-/* Of the trace that was asked for, or of one beside others for a time. The program may be in another folder when it
- * begins to record: the names are whole ones. */
+/* Chooses the names: of the trace that was asked for, or of a temporary one. They are absolute paths, as the program
+ * may be in another folder when it begins to record. */
 static int choose_names(struct traces *t, char **argv) {
     const char *asked = vp_launch_options()->trace;
     char name[PATH_MAX + 8], folder[PATH_MAX], what[64];
@@ -102,11 +103,11 @@ static int choose_names(struct traces *t, char **argv) {
         snprintf(t->folder, sizeof t->folder, "%s", folder);
     if (snprintf(name, sizeof name, "%s/%s", t->folder, t->pattern) < (int)sizeof name)
         setenv("VPOOL_TRACE", name, 1);
-    setenv("VPOOL_FIRST", "0", 1); /* this process tells how to look at it, and that there was nothing */
+    setenv("VPOOL_FIRST", "0", 1); /* this process says how to look at the trace, and if there was none */
     return 0;
 }
 
-/* It would be a pity to hear of it when the program has run. */
+/* Checks before the program runs that the page can be written. */
 static int try_page(const char *page) {
     char folder[PATH_MAX], name[PATH_MAX];
     struct stat about;
@@ -119,11 +120,11 @@ static int try_page(const char *page) {
     return access(folder, W_OK | X_OK) ? complain(page, strerror(errno)) : 0;
 }
 
-/* Digits of a number in a name: a process's, or a rank. */
+/* The most digits of a number in a name: a process id or a rank. */
 enum { DIGITS = 10 };
 
-/* Is a file of that name one of the pattern's, with one process in all its places, of this host and of any rank?
- * `process` has `known` digits; 0: it is not known yet. Numbers may stand side by side, and each may end anywhere. */
+/* Does the name fit the pattern, with the same process in all places, this host, and any rank? `process` has `known`
+ * digits; 0: it is not known yet. Numbers may be adjacent, and each may end anywhere. */
 static bool fits(const char *pattern, const char *name, const char *process, size_t known) {
     char host[HOST_NAME_MAX + 1];
     for (; *pattern && !is_expanded(pattern); pattern++)
@@ -144,7 +145,7 @@ static bool fits(const char *pattern, const char *name, const char *process, siz
     return false;
 }
 
-/* Among the largest ones so far, or passed over. Takes the path. */
+/* Keeps the trace if it is among the largest so far. Takes the path. */
 static void keep(struct traces *t, char *path, off_t size) {
     size_t at = t->count;
     while (at && t->sizes[at - 1] < size)
@@ -164,7 +165,7 @@ static void keep(struct traces *t, char *path, off_t size) {
     t->sizes[at] = size;
 }
 
-/* Traces without an allocation have nothing to show, and what cannot be read has been said of. */
+/* Traces without an allocation have nothing to show, and those that cannot be read have been reported. */
 static bool has_events(struct traces *t, const char *path, off_t *size) {
     struct vp_trace trace;
     char message[512];
@@ -186,7 +187,7 @@ static void find_traces(struct traces *t, const struct timespec *since) {
         off_t size;
         if (!fits(t->pattern, e->d_name, NULL, 0) || asprintf(&path, "%s/%s", t->folder, e->d_name) < 0)
             continue;
-        /* Another machine's clock may give the times of files. */
+        /* Another machine's clock may set the times of files. */
         bool now = !stat(path, &about) &&
                    (t->own || about.st_mtim.tv_sec > since->tv_sec ||
                     (about.st_mtim.tv_sec == since->tv_sec && about.st_mtim.tv_nsec >= since->tv_nsec));
@@ -219,7 +220,8 @@ static void pass_on(int number) {
         kill(program, number);
 }
 
-/* The terminal sends these to both: the command is to outlive them. Others come to it alone. */
+/* The terminal sends these signals to both processes, and the command must outlive the program. Other signals come only
+ * to the command. */
 static int run_program(char **argv, int *status) {
     static const int terminals[] = {SIGINT, SIGQUIT}, others[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT};
     enum { OTHERS = sizeof others / sizeof *others };
@@ -227,7 +229,7 @@ static int run_program(char **argv, int *status) {
                                                               ignore = {.sa_handler = SIG_IGN},
                                                               pass = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     sigset_t all, mask;
-    sigaction(SIGCHLD, &wait, &child); /* ignored, there would be nothing to wait for */
+    sigaction(SIGCHLD, &wait, &child); /* if it were ignored, there would be nothing to wait for */
     for (size_t i = 0; i < 2; i++)
         sigaction(terminals[i], &ignore, &before[i]);
     sigfillset(&all);
@@ -271,7 +273,7 @@ static const char *size_text(uint64_t bytes, char text[32]) {
     return text;
 }
 
-/* What PyTorch's own cache would have held for the same, by a replay; 0: not known. */
+/* Replays what PyTorch's own cache would have held; 0: not known. */
 static uint64_t cached_peak(const struct vp_trace *part, const char *name) {
     struct vp_replay_options o = {.command = "run", .repeat = 1, .capacity = "1T", .handle = vp_options()->handle};
     struct vp_replay_result result = {.trace = name, .policy = vp_policy_bfc.name};
@@ -325,7 +327,7 @@ static void say_peak(const struct vp_trace *part, const struct vp_trace_peak *pe
     free(holders.items);
 }
 
-/* Of the device that held most, of the largest trace. */
+/* Prints figures of the largest trace, for the device that held most. */
 static void say(const struct traces *traces, const char *page) {
     struct vp_trace t, part = {0};
     struct vp_trace_peak peak = {0}, now;
@@ -361,7 +363,7 @@ static void say(const struct traces *traces, const char *page) {
 static int end_as(int status) {
     if (!WIFSIGNALED(status))
         return WEXITSTATUS(status);
-    /* No second core beside the program's. */
+    /* So that there is no second core file beside the program's. */
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     signal(WTERMSIG(status), SIG_DFL);
     raise(WTERMSIG(status));
@@ -407,6 +409,6 @@ int vp_record_run(const char *page, char **argv, bool quiet) {
     for (size_t i = 0; i < traces->count; i++)
         free(traces->paths[i]);
     free(traces);
-    /* The program's own failure goes before ours. */
+    /* The program's own failure takes precedence over ours. */
     return status ? end_as(status) : failed || unread;
 }

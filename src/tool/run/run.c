@@ -20,13 +20,13 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* The options that are the library's own come first: a row of the table each. */
+/* The library's own options come first: one for each row of the table. */
 enum { SIM = VP_SETTINGS, REPORT, QUIET, HELP, OPTIONS };
 
-/* Who asked for each block of so many bytes or more: recorded for a page, where nothing else is said. */
+/* Stacks of blocks of this size or more are recorded for a page, unless another option says otherwise. */
 #define STACKS_OF_A_PAGE "1M"
 
-/* VPOOL_SYNC_FREE is --sync-free. */
+/* Returns an option's name: VPOOL_SYNC_FREE is --sync-free. */
 static const char *option_name(size_t i) {
     static char names[VP_SETTINGS][48];
     const char *from = vp_settings[i].variable + strlen("VPOOL_");
@@ -35,7 +35,7 @@ static const char *option_name(size_t i) {
     return names[i];
 }
 
-/* What some say without a value, too; else NULL. */
+/* Returns what an option means without a value; NULL: it needs one. */
 static const char *value_alone(const struct vp_setting *s) {
     if (!strcmp(s->variable, "VPOOL_STACKS"))
         return "1M";
@@ -76,12 +76,12 @@ static const char *look_up(void *context, const char *name) {
 }
 
 static void keep_complaint(void *context, const char *line) {
-    /* "…; using DEFAULT" is what the library would do. */
+    /* "…; using DEFAULT" describes what the library would do. */
     snprintf(context, 512, "%.*s", (int)strcspn(line, ";"), line);
 }
 
-/* A file that is named to the command lies in the folder where that was, wherever the program goes. False: the value is
- * no relative name, or the folder's name would be read as a pattern. */
+/* A file named to the command is relative to the folder where the command was started, wherever the program goes.
+ * False: the value is no relative name, or the folder's name would be read as a pattern. */
 static bool from_here(const char *variable, const struct vp_options *o, char *path, size_t room) {
     const char *const files[][2] = {{"VPOOL_CONFIG", o->config},
                                     {"VPOOL_DUMP_FILE", o->dump_file},
@@ -118,7 +118,7 @@ static int set(size_t i, const char *value) {
     return 0;
 }
 
-/* What the arguments ask for, beside the variables that they set. */
+/* What the arguments ask for, apart from the variables that they set. */
 struct wish {
     bool sim, quiet;
     const char *capacity, *report;
@@ -139,14 +139,14 @@ static void list_options(struct option options[OPTIONS + 1]) {
     }
 }
 
-/* 0, or the status of wrong usage; from --help on nothing more is read. */
+/* Reads the arguments. 0, or the status of wrong usage. Nothing after --help is read. */
 static int parse(struct wish *wish, int argc, char **argv, bool *asked_help) {
     struct option options[OPTIONS + 1];
     list_options(options);
     opterr = 0;
     optind = 0;
     for (int chosen, place = 0, status = 0; (chosen = getopt_long(argc, argv, "+h", options, &place)) >= 0;) {
-        /* What ends the options was meant to, and no file is called nothing. */
+        /* "--" was meant to end the options, and no file has an empty name. */
         if (optarg && (!strcmp(optarg, "--") || (chosen == REPORT && !*optarg)))
             return vp_tool_usage("run", "'--%s' needs a value", options[place].name);
         switch (chosen) {
@@ -169,7 +169,7 @@ static int parse(struct wish *wish, int argc, char **argv, bool *asked_help) {
     return optind == argc ? vp_tool_usage("run", "no program given") : 0;
 }
 
-/* Puts the library, and where it is wished the simulated driver, before the program. 0, or 1 told on stderr. */
+/* Makes the program load the library, and the simulated driver if wanted. 0, or 1 with a message on stderr. */
 static int prepare(const struct wish *wish) {
     char library[PATH_MAX], folder[PATH_MAX];
     if (!vp_launch_library(library)) {
@@ -191,7 +191,7 @@ static int prepare(const struct wish *wish) {
     return 0;
 }
 
-/* Where the library knows the option. */
+/* Records stacks, if the library knows that option. */
 static void record_stacks(void) {
     for (size_t i = 0; i < VP_SETTINGS; i++)
         if (!strcmp(vp_settings[i].variable, "VPOOL_STACKS"))
