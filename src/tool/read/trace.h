@@ -68,8 +68,7 @@ struct vp_trace {
     struct vp_trace_event *events;
     size_t count;
     uint32_t blocks, streams;
-    struct vp_array marks, ranges, held, addressed, failures,
-        orders; /* of the structs above, in order of beginning */
+    struct vp_array marks, ranges, held, addressed, failures, orders; /* of the structs above, in order of beginning */
     struct vp_stacks stacks;
     uint16_t devices[VP_TRACE_DEVICES]; /* the devices of the events, in order */
     unsigned device_count;
