@@ -15,7 +15,7 @@ void sim_nap(void) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* From one state to another, with what belongs to it. */
+/* Changes the state of a process, if it is in the right one, and does what belongs to that. */
 static CUresult step(int pid, CUprocessState from, CUprocessState to) {
     struct sim_line *line = sim_ledger_find(pid);
     CUresult result = !line ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
@@ -33,7 +33,7 @@ static CUresult step(int pid, CUprocessState from, CUprocessState to) {
     return result;
 }
 
-/* Its calls that have begun end first. */
+/* Waits until the calls that the process has begun have ended. */
 static CUresult wait_until_still(int pid, unsigned most_ms) {
     const uint64_t begin = sim_real_ns();
     for (;; sim_nap()) {
@@ -80,7 +80,7 @@ SIM_API(0, 12080, cuCheckpointProcessGetState, (int pid, CUprocessState *state),
     return line ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* It needs no thread of its own here. */
+/* Restoring needs no thread of its own here. */
 SIM_API(0, 12080, cuCheckpointProcessGetRestoreThreadId, (int pid, int *tid), (pid, tid)) {
     const bool there = tid && sim_ledger_find(pid);
     if (!tid)

@@ -96,7 +96,7 @@ void sim_flat_free(struct sim_flat *flat) {
     free(flat->tops);
 }
 
-/* A clone of the program's graph, or the graph itself, which is the node's from now on. */
+/* Makes a node of a clone of the program's graph, or of the graph itself, which the node then owns. */
 CUresult sim_child_of(CUgraph handle, bool move, struct sim_op **op) {
     struct sim_graph *graph = graph_of(handle);
     if (!graph || (move && graph->embedded))
@@ -142,7 +142,7 @@ CUresult sim_conditional_of(void *params, struct sim_op **op) {
         (p->type == CU_GRAPH_COND_TYPE_IF && p->size > 2) || (p->type == CU_GRAPH_COND_TYPE_WHILE && p->size > 1))
         return CUDA_ERROR_INVALID_VALUE;
     if (p->type == CU_GRAPH_COND_TYPE_WHILE && value)
-        return CUDA_ERROR_NOT_SUPPORTED; /* it would have no end */
+        return CUDA_ERROR_NOT_SUPPORTED; /* the graph would contain itself */
     if (p->type != CU_GRAPH_COND_TYPE_SWITCH)
         chosen = !value;
     struct sim_graph *graphs[p->size];
@@ -206,7 +206,7 @@ SIM_API(SIM_SURE, 10000, cuGraphNodeFindInClone, (CUgraphNode * out, CUgraphNode
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Memory of a graph has one owner: its nodes stay. */
+/* Nodes of graph memory have one owner and cannot be removed. */
 SIM_API(0, 10000, cuGraphDestroyNode, (CUgraphNode node), (node)) {
     struct sim_op *op = (struct sim_op *)node;
     struct sim_graph *graph = op && op->graph ? graph_of(op->graph->handle) : NULL;
@@ -232,8 +232,8 @@ SIM_API(0, 10000, cuGraphDestroyNode, (CUgraphNode node), (node)) {
 /* ---- updates ---- */
 
 #if CUDA_VERSION >= 12000
-/* From `first` on an executable's nodes become these, if they are of the same kinds in the same order, each behind as
- * many; else nothing is changed. */
+/* Updates an executable's nodes from `first` on to these, if they have the same kinds in the same order, each with as
+ * many dependencies. Otherwise nothing is changed. */
 static CUgraphExecUpdateResult update(struct sim_exec *exec, size_t first, size_t count,
                                       const struct sim_graph *graph) {
     CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What loading a module takes, whatever lies in it. */
+/* The memory that loading a module takes, whatever it contains. */
 #define MODULE_BYTES ((size_t)2 << 20)
 
-/* The local memory of a context's threads, from the first function on that it runs: no earlier has the driver it. */
+/* The local memory of a context's threads, which the driver takes when the context runs its first function. */
 #define LOCAL_BYTES ((size_t)2 << 20)
 
 struct taken {
@@ -17,7 +17,7 @@ struct taken {
     enum sim_handle_kind kind;
     void *handle;
     size_t bytes;
-    char *data; /* of an array; NULL: there is none */
+    char *data; /* of an array; NULL: it has none */
     size_t row; /* bytes */
 };
 
@@ -53,7 +53,7 @@ static CUresult give(enum sim_handle_kind kind, void *handle) {
     struct taken *taken = sim_handle_get(kind, handle);
     if (!taken)
         return CUDA_ERROR_INVALID_HANDLE;
-    /* As the real one, it waits for the device. */
+    /* Like the real driver, this waits for the device. */
     CUresult result = sim_op_wait_put(sim_barrier_device(taken->context->device));
     if (result == CUDA_SUCCESS)
         end(taken);
@@ -94,7 +94,7 @@ uintptr_t sim_array_at(CUarray array, size_t *row) {
 SIM_API(0, 3020, cuArrayCreate_v2, (CUarray * out, const CUDA_ARRAY_DESCRIPTOR *desc), (out, desc)) {
     if (!out || !desc || !desc->Width || !desc->NumChannels)
         return CUDA_ERROR_INVALID_VALUE;
-    /* Each element as the widest that there are. */
+    /* Each element counts as the widest kind. */
     const size_t elements = desc->Width * (desc->Height ? desc->Height : 1) * desc->NumChannels;
     CUresult result = take(SIM_ARRAY, elements * 4, (void **)out);
     struct taken *taken = result == CUDA_SUCCESS ? sim_handle_get(SIM_ARRAY, *out) : NULL;
@@ -129,8 +129,8 @@ SIM_API(SIM_SURE, 2000, cuModuleUnload, (CUmodule module), (module)) {
     return give(SIM_MODULE, module);
 }
 
-/* A function does nothing, but for one of this name: it writes its third parameter, a byte, to as many as the second
- * says from the first on. */
+/* Functions do nothing, except one of this name: it writes its third parameter, a byte, to as many bytes as the second
+ * says, from the address in the first on. */
 #define FILLS "vp_fill"
 enum { FILL_FUNCTION = 8 }; /* beside the module's handle */
 
@@ -211,7 +211,7 @@ SIM_STREAM_API(_ptsz, 0, 11060, cuLaunchKernelEx,
                   : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* For functions that do nothing: no bit of it is ever read. */
+/* Functions do nothing, so no bit of the map is ever read. */
 SIM_API(SIM_SURE, 12000, cuTensorMapEncodeTiled,
         (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void *at, const cuuint64_t *sizes,
          const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave,

@@ -183,7 +183,7 @@ static CUresult push(struct sim_context *context) {
     return CUDA_SUCCESS;
 }
 
-/* One that has ended; NULL: there never was one with that handle. */
+/* Finds a context that has ended; NULL: there never was one with that handle. */
 static struct sim_context *ended(CUcontext handle) {
     struct sim_context *context;
     LIST_FOREACH(context, &sim.contexts, link)
@@ -192,7 +192,7 @@ static struct sim_context *ended(CUcontext handle) {
     return NULL;
 }
 
-/* One that has ended is entered, too, and the next call crashes in it. */
+/* A context that has ended can be entered, too, and the next call crashes in it. */
 SIM_API(SIM_SURE, 4000, cuCtxPushCurrent_v2, (CUcontext handle), (handle)) {
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
     sim_cost(15);
@@ -256,7 +256,7 @@ SIM_API(0, 3020, cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdev
     return create(context, flags, device);
 }
 
-/* Ways of old programs: by the name without a version, and for OpenGL. */
+/* Functions for old programs: the name without a version, and the one for OpenGL. */
 #undef cuCtxCreate
 SIM_API(0, 2000, cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device), (context, flags, device)) {
     return create(context, flags, device);
@@ -323,7 +323,7 @@ SIM_API(SIM_SURE, 2000, cuCtxDetach, (CUcontext handle), (handle)) {
     return CUDA_SUCCESS;
 }
 
-/* It answers in a context that has ended, too, alone of all. */
+/* The only function that also answers in a context that has ended. */
 SIM_API(SIM_SURE, 2000, cuCtxGetDevice, (CUdevice * device), (device)) {
     struct sim_thread *self = sim_self();
     struct sim_context *context = self->depth ? self->stack[self->depth - 1] : NULL;
@@ -382,7 +382,7 @@ SIM_API(SIM_SURE, 12010, cuCtxSetFlags, (unsigned int flags), (flags)) {
     return CUDA_SUCCESS;
 }
 
-/* Whatever a handle is or was, this may be asked. */
+/* This may be asked of any handle, also one that is invalid by now. */
 SIM_API(SIM_SURE, 3020, cuCtxGetApiVersion, (CUcontext handle, unsigned int *version), (handle, version)) {
     CUresult why;
     if (!version)
@@ -417,7 +417,7 @@ SIM_API(SIM_SURE, 3010, cuCtxSetLimit, (CUlimit limit, size_t value), (limit, va
 }
 
 static CUresult synchronize(struct sim_context *context) {
-    /* The reset of a capture that a synchronise runs into is the documented answer, in every mode. */
+    /* By the documentation, a synchronize that meets a capture invalidates it, in every mode. */
     if (sim_capture_in_context(context)) {
         sim_capture_invalidate_context(context);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

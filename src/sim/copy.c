@@ -102,7 +102,8 @@ void sim_op_execute(struct sim_op *op) {
 
 /* ---- queueing ---- */
 
-/* LATE: waits unless the option says that such calls return early; BATCHED: does not, and no matter what is current. */
+/* LATE: waits, unless the option makes such calls return early; BATCHED: does not wait, and needs no current context.
+ */
 enum wait { ASYNC, WAIT, LATE, BATCHED };
 
 static CUresult finish(struct sim_stream *stream, struct sim_op *op, bool wait) {
@@ -116,7 +117,7 @@ static CUresult finish(struct sim_stream *stream, struct sim_op *op, bool wait) 
     return sim_op_wait_put(op);
 }
 
-/* Calls that touch this are over when they return, however the option says that such calls are. */
+/* Are calls that touch this memory finished when they return, whatever the option says? */
 static bool is_synced(const struct sim_context *context, uintptr_t at) {
     const struct sim_block *block = sim_block_find(at);
     return !sim.options.late_memset || context->flags & CU_CTX_SYNC_MEMOPS || (block && block->sync_memops);
@@ -155,11 +156,11 @@ static CUresult fill(CUdeviceptr dst, size_t pitch, uint32_t value, unsigned ele
 struct area {
     uintptr_t at;
     size_t pitch;
-    const struct sim_context *by; /* NULL: the stream's own */
+    const struct sim_context *by; /* the context that touches it; NULL: the stream's own */
     bool directed;                /* the call says that it is device memory */
 };
 
-/* What is the host's to the driver is not to be called the device's. */
+/* Does a call name memory as the device's that the driver counts as the host's? */
 static bool misdirected(const struct area *area, size_t width, size_t height) {
     return area->directed && sim_is_host_vmm(area->at, span(width, height, area->pitch));
 }
@@ -197,8 +198,8 @@ static CUresult copy_op(const struct sim_context *context, struct area dst, stru
     return CUDA_SUCCESS;
 }
 
-/* What is mapped, or a pool's, must be the current context's to touch, whichever the stream's is; where there is none,
- * nothing is looked for in more than one handle (two H200s). */
+/* Mapped memory and memory of pools must be accessible to the current context, whatever the stream's context is.
+ * Without a current context, nothing is found in more than one handle (two H200s). */
 static bool out_of_reach(const struct area *area, size_t bytes, const struct sim_context *now) {
     const struct sim_block *block = sim_block_find(area->at);
     const struct sim_mapping *mapping = block ? NULL : sim_range_find(&sim.mappings, area->at, area->at + 1);
@@ -278,7 +279,8 @@ COPY_API(cuMemcpyHtoD_v2, cuMemcpyHtoDAsync_v2, 3020, CUdeviceptr, const void *,
 COPY_API(cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, 3020, void *, CUdeviceptr, FROM_DEVICE)
 COPY_API(cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, 3020, CUdeviceptr, CUdeviceptr, TO_DEVICE | FROM_DEVICE)
 
-/* No copy that names its contexts is captured: the capture is over (seen on an H200, of cuMemcpyPeerAsync). */
+/* A copy that names its contexts cannot be captured: the capture becomes invalid (seen on an H200, of
+ * cuMemcpyPeerAsync). */
 static CUresult refuse_captured(CUstream handle, enum wait wait) {
     struct sim_stream *stream;
     CUresult result = wait == ASYNC ? sim_stream_of(handle, &stream) : CUDA_SUCCESS;
@@ -288,7 +290,8 @@ static CUresult refuse_captured(CUstream handle, enum wait wait) {
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-/* Each end is touched in its own context: mapped memory need be open to no other device. */
+/* Copies between contexts. Each end is accessed in its own context, so mapped memory need not be open to the other
+ * device. */
 static CUresult copy_peer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context, size_t bytes,
                           CUstream stream, enum wait wait) {
     CUresult why, refused = refuse_captured(stream, wait);
@@ -312,7 +315,7 @@ SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpyPeerAsync,
     return copy_peer(dst, dst_context, src, src_context, bytes, stream, ASYNC);
 }
 
-/* Where a side of a 2D copy begins. Of an array that is the simulator's own memory, which is copied as the host's is.
+/* Where a side of a 2D copy begins. An array's bytes are the simulator's own memory, which is copied like the host's.
  */
 #define SIDE(p, which, row, area)                                                                                      \
     side_at(&(struct side){(p)->which##MemoryType, (p)->which##Device, (p)->which##Host, (p)->which##Array,            \
@@ -387,7 +390,7 @@ SIM_STREAM_API(_ptds, 0, 3020, cuMemcpyDtoA_v2, (CUarray dst, size_t offset, CUd
                       NULL);
 }
 
-/* Slice by slice. The two kinds of 3D copy have the same members, but for the contexts. */
+/* Copies slice by slice. The two kinds of 3D copy have the same members, except for the contexts. */
 #define COPY_3D(p, dst_by_, src_by_, stream, wait)                                                                     \
     ({                                                                                                                 \
         CUresult result_ = CUDA_SUCCESS;                                                                               \
@@ -433,7 +436,7 @@ SIM_STREAM_API(_ptsz, 0, 4000, cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D_PEER *p
 
 /* ---- batches. Seen to be refused is the memory of the host in other directed calls; here it is refused, too ---- */
 
-/* They take neither the legacy stream, nor a thread without a context, nor a capture. */
+/* Batches are refused on the legacy stream, in a thread without a context, and in a capture. */
 static CUresult takes_batches(CUstream handle) {
     struct sim_stream *stream;
     CUresult why, result = handle ? sim_stream_of(handle, &stream) : CUDA_ERROR_INVALID_VALUE;
@@ -533,7 +536,7 @@ CUresult sim_copy_of(const CUDA_MEMCPY3D *p, const struct sim_context *context, 
     struct area dst = {0}, src = {0};
     if (!p || !p->WidthInBytes || !p->Height)
         return CUDA_ERROR_INVALID_VALUE;
-    /* What an array has in it when the graph runs is not modelled. */
+    /* The contents of an array when a graph runs are not modelled. */
     if (p->Depth != 1 || p->dstMemoryType == CU_MEMORYTYPE_ARRAY || p->srcMemoryType == CU_MEMORYTYPE_ARRAY ||
         !SIDE(p, dst, p->dstY, &dst) || !SIDE(p, src, p->srcY, &src))
         return CUDA_ERROR_NOT_SUPPORTED;

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A program that is wrong once is often wrong a million times. */
+/* How many violations are printed: a program that is wrong once is often wrong a million times. */
 #define MAX_SHOWN 20
 
 struct sim_state sim = {
@@ -21,9 +21,9 @@ struct sim_state sim = {
 };
 
 static __thread struct sim_thread self;
-static __thread bool counted; /* the running call is, in the file that processes share */
+static __thread bool counted; /* the running call is counted in the file that processes share */
 static __thread int
-    cancel_before; /* the thread's own state: nowhere in a call is it cancelled, and takes the lock along */
+    cancel_before; /* the thread's own state: it is not cancelled in a call, as it would keep the lock */
 
 struct sim_thread *sim_self(void) {
     if (self.generation != sim.generation) {
@@ -108,7 +108,7 @@ void sim_phys_give(int device, size_t bytes) {
     sim_ledger_give(device, bytes);
 }
 
-/* The child of a fork has no driver, as with the real one; the lock may be held by a thread that it does not
+/* As with the real driver, the child of a fork has no driver. The lock may be held by a thread that the child does not
  * have. */
 static void after_fork(void) {
     pthread_mutex_init(&sim.lock, NULL);
@@ -117,7 +117,7 @@ static void after_fork(void) {
         sim.forked = true;
 }
 
-/* When the library is loaded: a thread may be in the first call when another forks. */
+/* Runs when the library is loaded: a thread may be in the first call when another forks. */
 __attribute__((constructor)) static void hear_of_forks(void) {
     pthread_atfork(NULL, NULL, after_fork);
 }
@@ -132,14 +132,14 @@ static void configure_once(void) {
     }
 }
 
-static __thread struct sim_op *waited_for; /* by a thread that may be cancelled meanwhile */
+static __thread struct sim_op *waited_for; /* the op that the thread waits for where it may be cancelled */
 static pthread_key_t ends;
 
-/* AddressSanitizer's, which is told nothing by what unwinds a cancelled thread's stack. */
+/* AddressSanitizer's: it is not informed when a cancelled thread's stack is unwound. */
 extern void __asan_unpoison_memory_region(void const volatile *begin, size_t size) __attribute__((weak));
 enum { UNWOUND = 64 << 10 };
 
-/* When a thread ends that was cancelled in a call. */
+/* Runs when a thread ends that was cancelled in a call. */
 static void thread_ends(void *op) {
     if (__asan_unpoison_memory_region)
         __asan_unpoison_memory_region((char *)__builtin_frame_address(0) - UNWOUND, UNWOUND);
@@ -169,7 +169,7 @@ void sim_may_be_cancelled(struct sim_op *op) {
 }
 
 CUresult sim_enter(struct sim_entry *entry, bool per_thread) {
-    /* What goes to the kernel may be a point of cancellation. */
+    /* A call that goes to the kernel may be a cancellation point. */
     if (entry->flags & SIM_VMM)
         pthread_testcancel();
     int before;
@@ -226,7 +226,8 @@ static int physical(int device) {
     return sim.options.visible_count ? sim.options.visible[device] : device;
 }
 
-/* How many devices are shown: as with CUDA_VISIBLE_DEVICES, what comes behind one that does not exist is not. */
+/* Returns how many devices are visible: as with CUDA_VISIBLE_DEVICES, the list ends at the first that does not exist.
+ */
 static int visible(void) {
     const int most = sim.options.visible_count ? sim.options.visible_count : sim.options.devices;
     int count = 0;
@@ -249,7 +250,7 @@ SIM_API(SIM_EARLY, 2000, cuInit, (unsigned int flags), (flags)) {
         *dev = (struct sim_device){.ordinal = i, .physical = physical(i), .memfd = -1};
         if (!sim.options.ledger) {
             dev->memfd = memfd_create("vpool-sim-device", MFD_CLOEXEC);
-            /* Sparse and far larger than the capacity, so that released offsets need not be used again. */
+            /* The file is sparse and far larger than the capacity, so that released offsets need not be reused. */
             if (dev->memfd < 0 || ftruncate(dev->memfd, (off_t)1 << 44) < 0)
                 return CUDA_ERROR_OPERATING_SYSTEM;
         }

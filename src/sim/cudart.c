@@ -9,8 +9,8 @@
 
 #define MAX_DEVICES 64
 
-/* The version asked for. From 13 on the names cuCtxSynchronize and cuCtxGetDevice lead to forms with one more
- * argument that the header declares under names of their own. */
+/* The version that is requested. From 13 on, the names cuCtxSynchronize and cuCtxGetDevice mean forms with one more
+ * argument, which the header declares under other names. */
 #define API_VERSION 12000
 
 typedef CUresult (*resolver)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
@@ -78,7 +78,7 @@ CUresult rt_primary(const struct rt_driver *driver, int device, CUcontext *conte
         result = driver->cuDevicePrimaryCtxRetain(context, device);
     if (result != CUDA_SUCCESS)
         return result;
-    /* One reference a device is enough, for as long as the context lives. */
+    /* One reference for each device is enough, as long as the context lives. */
     if (active && __atomic_exchange_n(&retained[device % MAX_DEVICES], true, __ATOMIC_SEQ_CST))
         driver->cuDevicePrimaryCtxRelease(device);
     __atomic_store_n(&retained[device % MAX_DEVICES], true, __ATOMIC_SEQ_CST);

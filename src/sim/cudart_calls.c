@@ -8,7 +8,7 @@
 
 /* ---- memory ---- */
 
-/* The runtime gives NULL for nothing, where the driver refuses; both still make the context. */
+/* For no bytes, the runtime returns NULL where the driver refuses; both still make the context. */
 static CUresult allocate(const struct rt_driver *d, void **out, size_t size) {
     CUdeviceptr at = 0;
     if (!out)

@@ -43,8 +43,8 @@ struct rt_driver {
 
 enum { RT_LEGACY, RT_PER_THREAD };
 
-/* The driver's functions with a context current, made if need be; NULL when that failed, with the reason
- * kept for rt_leave. `rt_enter_bare` asks for no context. */
+/* Returns the driver's functions, with a context current, which is created if need be. NULL: that failed, and
+ * rt_leave() returns the reason. `rt_enter_bare` needs no context. */
 const struct rt_driver *rt_enter(int kind);
 const struct rt_driver *rt_enter_bare(void);
 /* Keeps an error as the thread's last one. */
@@ -60,7 +60,7 @@ CUresult rt_primary(const struct rt_driver *driver, int device, CUcontext *conte
         return rt_leave(d, d ? (call) : CUDA_SUCCESS);                                                                 \
     }
 
-/* The same with a per-thread-default-stream form beside it. */
+/* The same, and its form for the per-thread default stream. */
 #define RT_STREAM_CALL(suffix, fn, params, call)                                                                       \
     RT_CALL(fn, params, call)                                                                                          \
     RT_EXPORT cudaError_t CUDARTAPI fn##suffix params;                                                                 \

@@ -43,8 +43,8 @@ static CUresult uuid_of(CUuuid *uuid, CUdevice device) {
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_device_ok(device))
         return CUDA_ERROR_INVALID_DEVICE;
-    /* That of processes which share their devices; else of those that were started together: what others have under
-     * the same numbers is not the same. */
+    /* Devices of processes that share them have the same identity; so have those of processes that were started
+     * together. Others' devices with the same numbers differ. */
     uint64_t whose = 14695981039346656037u;
     for (const char *at = sim.options.shared; *at; at++)
         whose = (whose ^ (unsigned char)*at) * 1099511628211u;
@@ -88,7 +88,7 @@ static int attribute(CUdevice_attribute which, CUdevice device) {
     bool vmm = sim_has_vmm(device);
     switch (which) {
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: /* pools are made by it */
+    case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: /* pools need this attribute */
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: return vmm;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: return vmm && sim.options.host;

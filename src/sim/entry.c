@@ -26,7 +26,7 @@ static bool has_base(const struct sim_entry *entry, const char *base, int *since
     return false;
 }
 
-/* The youngest variant that both the caller's version and the driver know. */
+/* Finds the newest variant that both the caller's version and the driver know. */
 static CUdriverProcAddressQueryResult look_up(const char *symbol, int version, bool per_thread, void **fn) {
     const struct sim_entry *best = NULL;
     int best_since = -1;
@@ -70,7 +70,7 @@ SIM_API(SIM_EARLY | SIM_SURE, 11030, cuGetProcAddress, (const char *symbol, void
         (symbol, fn, version, flags)) {
     CUdriverProcAddressQueryResult status;
     CUresult result = get(symbol, fn, version, flags, &status);
-    /* Not finding is an error only for this older form, which has no status. */
+    /* Only this older form, which has no status, fails if nothing is found. */
     return result == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_ERROR_NOT_FOUND : result;
 }
 

@@ -111,8 +111,8 @@ SIM_API(0, 12050, cuCtxRecordEvent, (CUcontext handle, CUevent event), (handle, 
     return context ? sim_event_record_barrier(context, event) : why;
 }
 
-/* An event recorded in a capture stands for no work. Asking ends the capture; after that there is nothing to
- * ask. */
+/* An event recorded in a capture stands for no work. A query invalidates the capture; after that there is nothing to
+ * query. */
 static CUresult ask_captured(const struct sim_event *event) {
     struct sim_capture *capture = sim_capture_find(event->capture);
     if (!capture || capture->invalid)
@@ -209,7 +209,7 @@ static CUresult context_wait(struct sim_context *context, CUevent handle) {
         sim_capture_invalidate_context(context);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    /* No stream has a command by that: who asks one that is idle is told so (H200). */
+    /* This queues no command in any stream: a query of an idle stream says that it is idle (H200). */
     struct sim_op *before = context->awaits;
     context->awaits = sim_op_new(SIM_OP_NOP);
     sim_op_depend(context->awaits, before);

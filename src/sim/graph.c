@@ -167,12 +167,12 @@ void sim_capture_leave(struct sim_stream *stream) {
     if (capture->origin == stream) {
         sim_graph_put(capture->graph);
         capture_end(capture);
-    } else { /* a program may be rid of one that it has joined back: what it captured stays */
+    } else { /* a program may destroy a stream that it has joined back: what it captured stays */
         leave(stream);
     }
 }
 
-/* Into `graph`, behind `tail`, of which it takes over a reference each; NULL: into a new one. */
+/* Begins a capture into `graph`, after `tail`; takes over a reference to each. NULL: into a new graph. */
 static CUresult begin(CUstream handle, CUstreamCaptureMode mode, struct sim_graph *graph, struct sim_op *tail) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
@@ -221,7 +221,7 @@ SIM_STREAM_API(_ptsz, 0, 12030, cuStreamBeginCaptureToGraph,
     (void)edges;
     if (!graph || (count && !after))
         return CUDA_ERROR_INVALID_VALUE;
-    /* No node: it holds those together that the first one comes behind. */
+    /* Not a node: it combines the nodes that the first captured one depends on. */
     struct sim_op *tail = count == 1 ? sim_op_get((struct sim_op *)after[0]) : count ? sim_op_new(SIM_OP_NOP) : NULL;
     for (size_t i = 0; count > 1 && i < count; i++)
         sim_op_follow(tail, (struct sim_op *)after[i]);
@@ -234,7 +234,7 @@ SIM_STREAM_API(_ptsz, 0, 12030, cuStreamBeginCaptureToGraph,
 }
 #endif
 
-/* What the graph was is forgotten; that it comes out alike, and what is asked where it does not, is not modelled. */
+/* The graph's old contents are dropped. Whether the new ones match them, and the callback if not, are not modelled. */
 SIM_STREAM_API(_ptsz, 0, 13030, cuStreamBeginRecaptureToGraph,
                (CUstream handle, CUstreamCaptureMode mode, CUgraph graph_handle, CUgraphRecaptureCallback differs,
                 void *data),
@@ -260,7 +260,7 @@ static void reach(struct sim_op *op) {
     }
 }
 
-/* All that was captured must lead to the end of the origin stream. */
+/* Does everything captured lead to the end of the origin stream? */
 static bool joined(const struct sim_capture *capture) {
     reach(capture->origin->capture_tail);
     for (size_t i = capture->first; i < capture->graph->count; i++)
@@ -288,8 +288,8 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
     if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (capture->thread != sim_self()->id && capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED)
-        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD; /* it is over all the same (H200) */
-    else if (!out && !capture->graph->handle)            /* whoever captures into a graph has it */
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD; /* the capture ends all the same (H200) */
+    else if (!out && !capture->graph->handle)            /* a capture into the program's graph has that already */
         result = CUDA_ERROR_INVALID_VALUE;
     else if (!joined(capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
@@ -306,7 +306,7 @@ SIM_STREAM_API(_ptsz, SIM_SURE, 10000, cuStreamEndCapture, (CUstream handle, CUg
     return result;
 }
 
-/* The probe that harms nothing, even on the legacy stream. */
+/* Asking for a capture's state harms nothing, even on the legacy stream. */
 static CUresult capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id) {
     struct sim_stream *stream;
     CUresult result = sim_stream_of(handle, &stream);
@@ -403,7 +403,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, unsigned long long
         return CUDA_ERROR_INVALID_VALUE;
     if (!sim_current(&why))
         return why;
-    /* By CUDA's documentation, which does not say by what error. */
+    /* CUDA's documentation forbids this, and does not say with which error. */
     if (graph->execs && sim_graph_has(graph, SIM_MEMORY_NODES))
         return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_exec *exec = calloc(1, sizeof(*exec));
@@ -460,7 +460,7 @@ SIM_STREAM_API(_ptsz, 0, 12000, cuGraphInstantiateWithParams,
 }
 #endif
 
-/* What is launched becomes a node that holds it. */
+/* A launch in a capture becomes a node that holds the launched graph. */
 static CUresult capture_launch(const struct sim_exec *exec, struct sim_stream *stream) {
     if (sim_graph_has(exec->graph, SIM_MEMORY_NODES | 1u << SIM_OP_CONDITIONAL))
         return CUDA_ERROR_NOT_SUPPORTED;

@@ -14,7 +14,7 @@ void sim_graph_memory_take(struct sim_block *block) {
     sim_graph_put(block->graph);
 }
 
-/* Once a graph, and not both in its own and in others. */
+/* A graph frees a block only once, and a block is not freed both by its own graph and by others. */
 bool sim_graph_may_free(const struct sim_graph *graph, const struct sim_block *block) {
     if (block->kind != SIM_BLOCK_GRAPH || (graph == block->graph ? block->freed_abroad : block->freed_at_home))
         return false;
@@ -31,7 +31,7 @@ struct sim_op *sim_graph_free_op(struct sim_block *block, const struct sim_graph
     block->freed_abroad |= in && in != block->graph;
     if (in == block->graph)
         return op;
-    /* The graph that it is of lives until this is done. */
+    /* The block's graph lives until this op is done. */
     op->launched = block->graph;
     op->launched->refs++;
     if (!in)
@@ -101,7 +101,8 @@ SIM_API(SIM_SURE, 11040, cuDeviceGraphMemTrim, (CUdevice device), (device)) {
     return CUDA_SUCCESS;
 }
 
-/* Of what launches have allocated and nobody has freed; that it is reserved beyond that is not modelled. */
+/* Adds up what launches have allocated and nobody has freed. The driver reserves more than that, which is not modelled.
+ */
 static void add_used(void *item, void *sum) {
     const struct sim_block *block = item;
     size_t *of = sum;

@@ -4,17 +4,19 @@
 
 #include "nodes.h"
 
-/* Memory of a graph is the program's from the launch that allocates it until it is freed, by whatever means: meanwhile
- * its graph lives on. */
+/* Graph memory belongs to the program from the launch that allocates it until it is freed, by whatever call; its graph
+ * lives at least as long. */
 void sim_graph_memory_give(struct sim_block *block);
 void sim_graph_memory_take(struct sim_block *block);
-/* May this graph have a node that frees it? */
+/* May this graph have a node that frees the block? */
 bool sim_graph_may_free(const struct sim_graph *graph, const struct sim_block *block);
-/* The op that frees it: a node of a graph, or (NULL) work of a stream, from which on it is not the program's. */
+/* Makes the op that frees the block: a node of a graph, or (NULL) work of a stream, after which it no longer belongs to
+ * the program. */
 struct sim_op *sim_graph_free_op(struct sim_block *block, const struct sim_graph *in);
-/* What an earlier launch has allocated must be free, and what this one frees must not be, but for what it allocates. */
+/* May the graph be launched? What an earlier launch allocated must be free, and what this launch frees must be
+ * allocated, or be allocated by it. */
 bool sim_graph_may_launch(const struct sim_exec *exec);
-/* Those that free by themselves: what the launch before has allocated. */
+/* Frees what the launch before has allocated, for executables that free by themselves. */
 void sim_graph_memory_take_unfreed(struct sim_exec *exec, struct sim_stream *stream);
-/* All handles of graphs are gone. */
+/* To be called when all handles of graphs are gone. */
 void sim_graph_memory_reset(void);

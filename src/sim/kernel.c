@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Both forms begin alike, and so does that of cuGraphAddNode. */
+/* Both forms begin with the same members, and so does that of cuGraphAddNode. */
 CUresult sim_kernel_node_of(const void *v2, struct sim_op **op) {
     const CUDA_KERNEL_NODE_PARAMS *p = v2;
     CUresult result = sim_kernel_of(p->func, &p->gridDimX, p->kernelParams, op);
@@ -39,7 +39,7 @@ static CUresult set(struct sim_op *node, const void *p) {
     CUresult result = node && p ? sim_kernel_node_of(p, &op) : CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS)
         return result;
-    /* Whose function it is stays. */
+    /* The context of the function must stay the same. */
     if (op->kernel.by != node->kernel.by) {
         sim_op_put(op);
         return CUDA_ERROR_INVALID_VALUE;

@@ -24,7 +24,7 @@ static struct {
     struct sim_line *lines; /* NULL: there is no file */
     pid_t pid;
     struct sim_line *own;
-    size_t others[SIM_MAX_DEVICES]; /* what a test says that others have */
+    size_t others[SIM_MAX_DEVICES]; /* what other processes have by a test's word */
 } ledger = {.fd = -1};
 
 static bool open_file(void) {
@@ -46,7 +46,7 @@ static bool open_file(void) {
     return true;
 }
 
-/* Nor has one a device that its parent has not asked after yet. */
+/* A zombie, whose parent has not waited for it yet, holds no device either. */
 static bool is_dead(pid_t pid) {
     char name[32], text[512];
     snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
@@ -67,7 +67,7 @@ static void strike_out_the_dead(void) {
             memset(&ledger.lines[i], 0, sizeof(struct sim_line));
 }
 
-/* Opens the file, finds our line in it and locks it. False: there is none. */
+/* Opens the file, finds our line, and locks the file. False: there is no file. */
 static bool lock(void) {
     if (!sim.options.shared[0] || !open_file() || TEMP_FAILURE_RETRY(flock(ledger.fd, LOCK_EX)) < 0)
         return false;
@@ -75,7 +75,7 @@ static bool lock(void) {
         return true;
     strike_out_the_dead();
     ledger.own = NULL;
-    /* A line of ours is that of the program that was replaced by this one (exec). */
+    /* A line with our process id belongs to the program that this one replaced (exec). */
     for (int i = 0; i < LINES; i++)
         if (ledger.lines[i].pid == getpid())
             memset(&ledger.lines[i], 0, sizeof(struct sim_line));
@@ -145,7 +145,7 @@ void sim_ledger_put_away(struct sim_line *line) {
     memset(line->used, 0, sizeof(line->used));
 }
 
-/* What is left for this one and those that it shares the file with. */
+/* Returns what others leave for this process and those that share the file. */
 static uint64_t left_by_others(int device) {
     const size_t others = ledger.others[device];
     return others == VP_SIM_ALL ? sim.devices[device].used : sim_capacity(device) - others;
@@ -194,7 +194,7 @@ size_t sim_ledger_others(int device) {
     return others;
 }
 
-/* What is in use is forgotten with the rest. */
+/* Forgets what is in use, with the rest of the state. */
 void sim_ledger_reset(void) {
     if (ledger.lines && ledger.pid == getpid()) {
         memset(ledger.own, 0, sizeof(struct sim_line));

@@ -44,7 +44,7 @@ static uintptr_t space_take(size_t bytes, size_t *space) {
 }
 
 static void space_give(uintptr_t at, size_t space) {
-    /* A fresh mapping drops what was written: the next owner reads zero, as natively. */
+    /* A fresh mapping drops the old contents: the next owner reads zeroes, as on a GPU. */
     mmap((void *)at, space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     struct grave *grave = calloc(1, sizeof(*grave));
     if (!grave)
@@ -60,7 +60,7 @@ struct sim_block *sim_block_find(uintptr_t address) {
     return sim_range_find(&sim.blocks, address, address + 1);
 }
 
-/* What a block costs physically: small ones share pages, larger ones have whole ones. */
+/* Returns the physical size of a block: small blocks share pages, larger ones have whole pages. */
 size_t sim_block_phys(size_t bytes) {
     size_t unit = bytes < sim.options.granularity ? 512 : sim.options.granularity;
     return (bytes + unit - 1) / unit * unit;
@@ -75,8 +75,8 @@ static size_t unused_of(int device) {
     return taken < sim_capacity(device) ? sim_capacity(device) - taken : 0;
 }
 
-/* The real driver moves managed memory to the host for what cannot move, but not in vain (by the source of its part in
- * the kernel). */
+/* The real driver moves managed memory to the host to make room for memory that cannot move, but only if that is enough
+ * (by the source of its kernel module). */
 bool sim_managed_leave(int device, size_t bytes) {
     size_t there = unused_of(device);
     struct sim_context *context;
@@ -229,7 +229,7 @@ static CUresult allocate(CUdeviceptr *out, size_t bytes, enum sim_block_kind kin
     struct sim_context *context = sim_current(&why);
     struct sim_block *block;
     if (out)
-        *out = 0; /* so it stays where the call fails */
+        *out = 0; /* stays if the call fails */
     if (!context)
         return why;
     if (!out || !bytes)
@@ -398,7 +398,8 @@ SIM_API(0, 6050, cuMemHostRegister_v2, (void *at, size_t bytes, unsigned int fla
     return CUDA_SUCCESS;
 }
 
-/* What a handle is mapped at is the host's memory to the last two, as an H200 answers, wherever it lies. */
+/* Is it an address where a handle is mapped? The last two functions treat that as host memory, wherever it lies, as an
+ * H200 answers. */
 static bool is_mapped(const void *at) {
     const struct sim_mapping *mapping = sim_range_find(&sim.mappings, (uintptr_t)at, (uintptr_t)at + 1);
     return mapping && mapping->readable;

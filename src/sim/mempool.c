@@ -37,14 +37,14 @@ static struct sim_pool *pool_of(CUmemoryPool handle) {
     return handle ? sim_handle_get(SIM_POOL, handle) : NULL;
 }
 
-/* What is asked and set of an imported one but who may access it is an error (H200). */
+/* Finds a pool that is not imported. For an imported pool, everything but its access is an error (H200). */
 static struct sim_pool *own_pool(CUmemoryPool handle) {
     struct sim_pool *pool = pool_of(handle);
     return pool && !pool->imported ? pool : NULL;
 }
 
-/* A cached block is in no range tree and under no owner: sim_block_destroy undoes both, so it gets them back
- * first. */
+/* Destroys a cached block. It is in no range tree and has no owner: sim_block_destroy() undoes both, so the block gets
+ * them back first. */
 static void cache_drop(struct sim_pool *pool, struct sim_block *block) {
     pool->reserved -= block->phys;
     sim_range_insert(&sim.blocks, &block->range);
@@ -155,8 +155,8 @@ void sim_pools_reset(void) {
 
 /* ---- allocation and free ---- */
 
-/* `stream` NULL: whoever freed it. Else what another stream freed takes a wait, or the look that it is over: one of
- * them must be allowed. */
+/* Takes a cached block. `stream` NULL: whichever stream freed it. Else a block that another stream freed needs a wait,
+ * or a check that its work is over: the pool must allow one of these. */
 static struct sim_block *take_cached(struct sim_pool *pool, size_t bytes, const struct sim_stream *stream) {
     size_t phys = sim_block_phys(bytes);
     struct sim_block *block;
@@ -276,8 +276,8 @@ SIM_STREAM_API(_ptsz, 0, 11020, cuMemFreeAsync, (CUdeviceptr at, CUstream handle
         return CUDA_ERROR_INVALID_VALUE;
     sim_cost(360);
     if (block->kind == SIM_BLOCK_DEVICE) {
-        /* Plain memory has no pool to go back to: this free is as synchronous as cuMemFree, and waits for the stream
-         * where that is another device's. */
+        /* Plain memory belongs to no pool: this free is as synchronous as cuMemFree, and waits for the stream if that
+         * is another device's. */
         block->freeing = true;
         result = sim_op_wait_put(sim_barrier_device(block->device));
         if (result == CUDA_SUCCESS && stream->context->device != block->device)
@@ -351,7 +351,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolDestroy, (CUmemoryPool handle), (handle)) {
     CUresult result = sim_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    if (!pool || pool->is_default || (pool->imported && pool->live)) /* the last was seen on an H200 */
+    if (!pool || pool->is_default || (pool->imported && pool->live)) /* the last condition was seen on an H200 */
         return CUDA_ERROR_INVALID_VALUE;
     if (sim.devices[pool->device].pool == pool)
         sim.devices[pool->device].pool = NULL;
@@ -374,7 +374,7 @@ SIM_API(SIM_SURE, 11020, cuMemPoolTrimTo, (CUmemoryPool handle, size_t keep), (h
     return CUDA_SUCCESS;
 }
 
-/* Where an attribute lives; the three reuse switches are ints, the rest 64 bits. */
+/* Finds where an attribute is stored. The three reuse switches are ints, the rest have 64 bits. */
 static void *attribute_at(struct sim_pool *pool, CUmemPool_attribute attribute, size_t *size) {
     *size = sizeof(uint64_t);
     switch (attribute) {

@@ -62,7 +62,7 @@ SIM_API(0, 10000, cuGraphAddChildGraphNode,
     return sim_node_add(out, graph, after, count, sim_child_of(child, false, &op), &op);
 }
 
-/* Of the device, for the graph alone: as a stream captures it. */
+/* Only memory of the device, for this graph alone: as a stream captures it. */
 SIM_API(0, 11040, cuGraphAddMemAllocNode,
         (CUgraphNode * out, CUgraph handle, const CUgraphNode *after, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *p),
         (out, handle, after, count, p)) {
@@ -107,7 +107,7 @@ SIM_API(0, 11040, cuGraphAddMemFreeNode,
 #if CUDA_VERSION >= 12030
 #undef cuGraphAddNode
 
-/* Of a batch of one. */
+/* Makes the copy of a batch, which must have only one. */
 static CUresult only_copy_of(const CUDA_MEMCPY_BATCH_NODE_PARAMS *p, struct sim_op **op) {
     if (p->count != 1)
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -240,7 +240,7 @@ SIM_API(SIM_SURE, 11040, cuGraphMemFreeNodeGetParams, (CUgraphNode node, CUdevic
     return CUDA_SUCCESS;
 }
 
-/* -1: the host's, or anyone's. */
+/* Returns the device of an address; -1: the host's, or any device's. */
 static int device_at(uintptr_t at) {
     const struct sim_block *block = sim_block_find(at);
     const struct sim_mapping *mapping = block ? NULL : sim_range_find(&sim.mappings, at, at + 1);
@@ -270,7 +270,7 @@ SIM_API(SIM_SURE, 10000, cuGraphMemcpyNodeGetParams, (CUgraphNode node, CUDA_MEM
 
 /* ---- changing them ---- */
 
-/* What one does is from now on what the other did, which is no more. */
+/* Gives a node the work of another, which no longer exists. */
 void sim_node_take(struct sim_op *node, struct sim_op *other) {
     if (node->kind == SIM_OP_COPY) {
         free(node->copy.staged);
@@ -331,7 +331,7 @@ struct sim_op *sim_node_executable(CUgraphExec handle, CUgraphNode node, enum si
     return NULL;
 }
 
-/* In an executable: rows alone, and memory of the same devices as before. */
+/* May a node of an executable get this work? Copies and fills must be single rows in memory of the same devices. */
 bool sim_node_alike(const struct sim_op *old, const struct sim_op *new) {
     if (old->kind == SIM_OP_COPY)
         return old->copy.height == 1 && new->copy.height == 1 && device_at(old->copy.dst) == device_at(new->copy.dst) &&

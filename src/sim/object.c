@@ -142,7 +142,7 @@ uintptr_t sim_space_reserve(size_t size, size_t alignment, uintptr_t hint) {
         if (at != MAP_FAILED)
             munmap(at, size);
     }
-    /* Ask for enough to cut an aligned piece out of it. */
+    /* The request is large enough to cut an aligned piece out of it. */
     size_t slack = alignment > 4096 ? alignment : 0;
     char *at = mmap(NULL, size + slack, PROT_NONE, flags, -1, 0);
     if (at == MAP_FAILED)

@@ -166,7 +166,7 @@ static bool parse_number(const char *text, enum option_type type, uint64_t *valu
     return *end == '\0';
 }
 
-/* Numbers with colons between, or sizes: how many they are; 0: they are none. */
+/* Reads numbers or sizes with colons between. Returns how many there are; 0: they are invalid. */
 static int parse_list(char *text, const struct option *option, uint64_t list[SIM_MAX_DEVICES]) {
     int count = 0;
     for (char *part; (part = strsep(&text, ":")) != NULL; count++)
@@ -203,7 +203,7 @@ static bool parse_failure(char *text) {
     return add_rule(text, nth, onward, CUDA_ERROR_OUT_OF_MEMORY) == 0;
 }
 
-/* NULL when the part is right, else what would be. */
+/* Reads one part. Returns NULL, or what would be valid. */
 static const char *parse_part(char *part) {
     static char allowed[128];
     char *value = strchr(part, '=');
@@ -254,7 +254,7 @@ static const char *parse_part(char *part) {
            "seed, trace, shared, fail, delay";
 }
 
-/* Without a text: the defaults. */
+/* Reads the options. Without a text, sets the defaults. */
 int sim_options_parse(const char *text, const char *source) {
     if (!text) {
         for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)

@@ -13,9 +13,9 @@ struct sim_options {
     size_t granularity;
     size_t capacity[SIM_MAX_DEVICES];
     unsigned vmm; /* devices with virtual memory management, one bit each */
-    size_t host;  /* memory of the host that handles may take; 0: the device knows none there */
+    size_t host;  /* host memory that handles may take; 0: the device knows none there */
     int devices, driver, lazy, timeout_ms;
-    int visible[SIM_MAX_DEVICES], visible_count; /* those of the devices that are shown, in this order; 0: all */
+    int visible[SIM_MAX_DEVICES], visible_count; /* the devices that are visible, in this order; 0: all */
     uint64_t seed;
-    char shared[256]; /* the file that processes side by side name; "": none */
+    char shared[256]; /* the file that processes share; "": none */
 };

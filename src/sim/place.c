@@ -92,7 +92,7 @@ SIM_API(SIM_SURE, 13000, cuMemSetMemPool, (CUmemLocation * location, CUmemAlloca
     return CUDA_SUCCESS;
 }
 
-/* One that ends is nowhere the current one any more. */
+/* A pool that is destroyed is no longer any place's current one. */
 void sim_places_forget(const struct sim_pool *pool) {
     for (size_t i = 0; i < sizeof(places[0]) / sizeof(places[0][0]); i++)
         if (places[pool->managed][i].pool == pool)

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* One of the three kinds of thing that an address may lie in; reservations only beside a mapping. */
+/* What an address lies in: one of three kinds of object; reservations only beside a mapping. */
 struct place {
     const struct sim_block *block;
     const struct sim_mapping *mapping;
@@ -19,8 +19,8 @@ static struct place place_of(CUdeviceptr at) {
     return place;
 }
 
-/* Memory of the host by cuMemCreate is the host's to the driver. That it says so of its kind is measured; what else is
- * asked about it is answered here as far from device memory as can be, so that nobody may lean on the difference. */
+/* The driver counts host memory from cuMemCreate as the host's. The memory type is measured; other questions are
+ * answered here as differently from device memory as possible, so that nobody relies on the difference. */
 static bool is_host(const struct place *place) {
     const struct sim_block *block = place->block;
     return block ? block->kind >= SIM_BLOCK_HOST || (block->pool && sim_pool_is_hosts(block->pool))
@@ -40,7 +40,7 @@ static size_t mapped_size(const struct sim_block *block) {
     return (size + unit - 1) / unit * unit;
 }
 
-/* Where its memory begins and how far it reaches. */
+/* Where the memory begins and ends. */
 static CUresult extent_attribute(void *data, CUpointer_attribute which, const struct place *place) {
     const struct sim_block *block = place->block;
     const struct sim_mapping *mapping = place->mapping;
@@ -54,7 +54,7 @@ static CUresult extent_attribute(void *data, CUpointer_attribute which, const st
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: *(size_t *)data = block ? mapped_size(block) : size; break;
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         memset(data, 0, 8);
-        /* What is mapped has none, by what GDRCopy's tests say. */
+        /* Mapped memory has none, according to GDRCopy's tests. */
         return is_host(place) || mapping ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
     }
@@ -75,7 +75,7 @@ bool sim_in_sight(CUdeviceptr at, const struct sim_context *now) {
                : true;
 }
 
-/* Who may use it, and by which ways it may be shared. */
+/* Who may use the memory, and how it may be shared. */
 static CUresult access_attribute(void *data, CUpointer_attribute which, const struct place *place) {
     const struct sim_block *block = place->block;
     const struct sim_mapping *mapping = place->mapping;
@@ -95,7 +95,7 @@ static CUresult access_attribute(void *data, CUpointer_attribute which, const st
         *(int *)data = native ||
                        (mapping && !mapping->handle->host && mapping->handle->prop.allocFlags.gpuDirectRDMACapable);
         break;
-    /* It is said of memory, with an engine or without. */
+    /* It holds for all memory, with or without an engine. */
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         *(int *)data = native || (block && block->kind == SIM_BLOCK_POOL && block->pool->decompresses) ||
                        (mapping && mapping->handle->prop.allocFlags.usage & CU_MEM_CREATE_USAGE_HW_DECOMPRESS);
@@ -103,7 +103,7 @@ static CUresult access_attribute(void *data, CUpointer_attribute which, const st
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         now = sim_current(&why);
         bit = now ? 1u << now->device : 0;
-        /* Of all that CUDA has allocated itself every device may do both, to the real driver. */
+        /* The real driver says that every device may do both with all that CUDA has allocated itself. */
         *(unsigned *)data = block                     ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                             : mapping->writable & bit ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                             : mapping->readable & bit ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ
@@ -239,8 +239,8 @@ SIM_API(SIM_SURE, 4010, cuIpcGetMemHandle, (CUipcMemHandle * out, CUdeviceptr at
     return CUDA_SUCCESS;
 }
 
-/* Handles are good in this process only, where opening one's own is refused by the real driver; the simulated
- * one answers with the address itself, so that the calls around it can be tested. */
+/* Handles are valid in this process only. The real driver refuses to open one's own; the simulated one returns the
+ * address itself, so that the calls around it can be tested. */
 SIM_API(0, 11000, cuIpcOpenMemHandle_v2, (CUdeviceptr * out, CUipcMemHandle handle, unsigned int flags),
         (out, handle, flags)) {
     struct ipc ipc;
@@ -278,7 +278,7 @@ SIM_API(SIM_SURE, 11070, cuMemGetHandleForAddressRange,
 
 /* ---- objects of other processes and other interfaces: there is nothing behind them, only the call ---- */
 
-/* Its handle is that of no memory, and tells whether others can be shown it. */
+/* The handle belongs to no memory, and says whether other processes can be shown it. */
 static const CUmemGenericAllocationHandle MULTICAST = 0x6d63000000;
 
 SIM_API(0, 12010, cuMulticastCreate, (CUmemGenericAllocationHandle * out, const CUmulticastObjectProp *prop),
@@ -289,8 +289,9 @@ SIM_API(0, 12010, cuMulticastCreate, (CUmemGenericAllocationHandle * out, const 
     return CUDA_SUCCESS;
 }
 
-/* By its text CUDA binds what cuMemCreate and cudaMallocAsync have made, no more than there is in one piece, and to
- * what others can be shown only what can be shown, too. Memory of cudaMalloc is refused (1, NCCL's users tell). */
+/* By its documentation, CUDA binds memory of cuMemCreate and cudaMallocAsync, no more than is in one piece; to an
+ * object that can be exported, only memory that can be exported. Memory of cudaMalloc is refused (1, by reports of
+ * NCCL's users). */
 SIM_API(0, 12010, cuMulticastBindAddr,
         (CUmemGenericAllocationHandle object, size_t offset, CUdeviceptr at, size_t size, unsigned long long flags),
         (object, offset, at, size, flags)) {

@@ -11,10 +11,10 @@ struct sim_pool {
     bool exportable, decompresses;
     CUmemLocationType located; /* where its memory is */
     bool managed;
-    bool exported; /* it has been: before, none of its pointers can be */
-    bool imported; /* another process's, or of this one's own by way of a descriptor: it hands nothing out */
+    bool exported; /* it was exported: before that, none of its pointers can be */
+    bool imported; /* from another process, or from this one by way of a descriptor: it hands nothing out */
     int memfd;     /* the bytes of an exportable or imported one; 0: there is none yet */
-    off_t next;    /* where its next block's begin */
+    off_t next;    /* where its next block's bytes begin */
     uint64_t most; /* bytes reserved at once; 0: no limit */
     size_t live;   /* blocks handed out */
     uint64_t threshold, used, used_high, reserved_high, reserved;
@@ -24,13 +24,13 @@ struct sim_pool {
 };
 
 struct sim_pool *sim_pool_new(int device, bool is_default);
-/* A new block has its bytes where other processes can map them, if its pool is one for that; such a pool's end. */
+/* Gives a new block bytes that other processes can map, if its pool is for that; and ends such a pool. */
 void sim_shared_pool_back(struct sim_block *block);
 void sim_shared_pool_close(struct sim_pool *pool);
-/* A device's default pool, and the current one. */
+/* Return a device's default pool, and its current one. */
 struct sim_pool *sim_pool_default(int device);
 struct sim_pool *sim_pool_current(int device);
-/* One with these properties, if there may be. One that ends is nobody's current one any more. */
+/* Makes a pool with these properties, if they are allowed; and forgets a pool that is destroyed as the current one. */
 CUresult sim_pool_of(const CUmemPoolProps *props, struct sim_pool **out);
 void sim_places_forget(const struct sim_pool *pool);
 void sim_places_reset(void);

@@ -208,7 +208,7 @@ void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op) {
     }
     struct sim_context *context = stream->context;
     sim_op_depend(op, context->awaits);
-    /* An allocation orders nobody, as H200s answered; what it hands out has been freed behind the others. */
+    /* An allocation orders no other stream, as H200s answered; what it hands out was freed after the others' work. */
     if (stream->kind == SIM_STREAM_LEGACY && op->kind != SIM_OP_ALLOC) {
         struct sim_stream *other;
         LIST_FOREACH(other, &context->streams, link)
@@ -239,7 +239,7 @@ static struct sim_op *barrier_over(struct sim_op *barrier, struct sim_context *c
     return barrier;
 }
 
-/* Whoever waits for a blocking stream does not wait for events there that only the legacy one holds up (H200). */
+/* A wait for a blocking stream does not include events there that only the legacy stream holds up (H200). */
 struct sim_op *sim_barrier_stream(struct sim_stream *stream) {
     struct sim_op *barrier = sim_op_new(SIM_OP_EVENT), *last = tail(stream);
     while (stream->kind != SIM_STREAM_LEGACY && last && last->kind == SIM_OP_EVENT && sim_op_open_dep(last))
@@ -278,7 +278,7 @@ static bool value_reached(const struct sim_op *op) {
     if (sim.options.ledger)
         return true;
     if (sim_access_fault(op->value.at, op->value.wide ? 8 : 4, op->stream->context, false, false, SIM_AT_RUN))
-        return true; /* runs, and reports it */
+        return true; /* runs, and reports when it is done */
     uint64_t have = op->value.wide ? *(volatile uint64_t *)op->value.at : *(volatile uint32_t *)op->value.at;
     uint64_t want = op->value.value;
     switch (op->value.flags & 3) {
@@ -315,7 +315,7 @@ static bool step_random(void) {
     return false;
 }
 
-/* Runs one op that `op` depends on, or itself. */
+/* Runs one op that `op` depends on, or `op` itself. */
 static bool step_towards(struct sim_op *op) {
     for (;;) {
         if (op->stream)
@@ -357,17 +357,18 @@ size_t sim_pending(void) {
     return pending;
 }
 
-/* Gets the device on for who waits for an op: mostly that and nothing more, so that the rest stays late. */
+/* Advances the device for a thread that waits for an op: mostly that op and nothing more, so that the rest stays late.
+ */
 static bool step_waiting(struct sim_op *op) {
-    /* While a host function runs the modelled clock stands: who knows for how long that is. */
+    /* While a host function runs, the modelled clock stands still, as its duration is unknown. */
     if (sim.timed)
         return !host_op && sim_timed_step();
     bool ran = sim_random(100) < (uint32_t)(100 - sim.options.lazy) / 2 && step_random();
     return ran || step_towards(op) || step_random();
 }
 
-/* Gives up after some hundred naps as well as so much time: where the machine has much else to do, the thread that is
- * to let the work go on has its turn no more often than this one. */
+/* Gives up only after some hundred naps and so much time: on a busy machine, the thread that must let the work continue
+ * is scheduled as seldom as this one. */
 static CUresult wait_for(struct sim_op *op) {
     uint64_t deadline = 0;
     int naps = 0;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* In front of the blocks. */
+/* The header before the blocks. */
 struct label {
     char magic[16];
     int device;
@@ -18,7 +18,7 @@ struct label {
 static const char label_magic[16] = "vpool-sim-pool1";
 #define FIRST 4096
 
-/* What is told of a block: its file, and where it lies there. */
+/* The exported form of a block: its file, and its place there. */
 struct pointer {
     dev_t device;
     ino_t file;
@@ -125,7 +125,7 @@ SIM_API(0, 11020, cuMemPoolImportPointer, (CUdeviceptr * out, CUmemoryPool handl
     CUresult result = sim_block_new(SIM_BLOCK_POOL, NULL, pool->device, pointer.bytes, &block);
     if (result != CUDA_SUCCESS)
         return result;
-    /* The memory is its exporter's. */
+    /* The memory belongs to the exporter. */
     sim_phys_give(pool->device, block->phys);
     block->phys = 0;
     block->pool = pool;

@@ -64,7 +64,7 @@ unsigned long vp_sim_calls(const char *name);
  * that may fail. A negative nth means that call and all later ones; 0 forgets every rule of that name. */
 void vp_sim_fail(const char *name, long nth, CUresult result);
 
-/* Other processes have so much of a device now; or all that is to be had, and at once whatever comes to be. */
+/* Sets how much of a device other processes have; VP_SIM_ALL: all that is left, and at once all that becomes free. */
 #define VP_SIM_ALL SIZE_MAX
 void vp_sim_others(int device, size_t bytes);
 
@@ -85,12 +85,12 @@ size_t vp_sim_used(int device);
 /* Physical bytes of VMM handles alone. */
 size_t vp_sim_used_vmm(int device);
 
-/* What a device may do at an address where a handle is mapped, as cuMemGetAccess says; -1: there is no mapping. Asked
- * here it is the driver's own answer, whoever has mapped it. */
+/* Returns what a device may do at an address where a handle is mapped, as cuMemGetAccess says; -1: there is no mapping.
+ * This is the driver's own answer, whoever has mapped it. */
 int vp_sim_access(CUdeviceptr at, int device);
 
-/* Lists what still lives (handles, mappings, reservations, allocations, streams, events, graphs) on a
- * stream, which may be NULL, and returns how many things that is. Contexts and pools are not counted. */
+/* Lists what still exists (handles, mappings, reservations, allocations, streams, events, graphs) on a stdio stream,
+ * which may be NULL, and returns the number. Contexts and pools are not counted. */
 size_t vp_sim_leaks(FILE *out);
 
 /* How often something was done that the real device would punish with a fault or with wrong data: queued
@@ -98,39 +98,39 @@ size_t vp_sim_leaks(FILE *out);
  * used. Each is printed. */
 unsigned long vp_sim_violations(void);
 
-/* Tells of each memset at the moment when it runs: where, how many bytes from the first to the last, and the
- * value written, whatever its width. NULL: of none any more. Called inside the simulator: no driver call may be made
- * there. With `backing=ledger` this is all that is left of the data. */
+/* Reports each memset when it runs: the address, the bytes from the first to the last, and the value written, whatever
+ * its width. NULL: stops the reports. Called inside the simulator: no driver call may be made there. With
+ * `backing=ledger`, this is all that is left of the data. */
 typedef void vp_sim_fill_fn(CUdeviceptr at, size_t bytes, uint32_t value);
 void vp_sim_watch_fills(vp_sim_fill_fn *told);
 
-/* The same of each copy of one row, from wherever to the device. */
+/* The same for each copy of one row to the device. */
 typedef void vp_sim_copy_fn(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 void vp_sim_watch_copies(vp_sim_copy_fn *told);
 
 /* Nanoseconds that all driver calls so far would have cost. */
 uint64_t vp_sim_cost_ns(void);
 
-/* From now until the reset the clock is modelled, in nanoseconds from 0. Nothing is random then (`lazy` and `seed` mean
- * nothing), and queues have no end. Only kernels take time: the streams that have one to run share the device equally,
- * and all devices count as one. All other work is over once what it is behind is. Driver calls move the clock by what
- * they cost, and waits of the host move it to the end of what they wait for. */
+/* From now until the reset, the clock is modelled, in nanoseconds from 0. Nothing is random then (`lazy` and `seed`
+ * have no effect), and queues are unlimited. Only kernels take time: streams that run one share the device equally, and
+ * all devices count as one. Other work is done as soon as what it waits for is. Driver calls advance the clock by their
+ * cost, and waits of the host advance it to the end of what they wait for. */
 void vp_sim_time_start(void);
 uint64_t vp_sim_now(void);
 void vp_sim_advance(uint64_t nanoseconds);
 
-/* A kernel that takes so long while no other stream is at work. NOT_INITIALIZED without a modelled clock, NOT_SUPPORTED
- * in a capture; else refused as other work is. */
+/* Queues a kernel that takes so long if no other stream runs one. NOT_INITIALIZED without a modelled clock,
+ * NOT_SUPPORTED in a capture; otherwise refused as other work is. */
 CUresult vp_sim_kernel(CUstream stream, uint64_t nanoseconds);
 
-/* From here on the stream is behind what the other one has been given so far, of the same context. As
+/* From here on, the stream waits for what the other stream of the same context was given so far. Errors as of
  * vp_sim_kernel(). */
 CUresult vp_sim_follow(CUstream stream, CUstream other);
 
-/* When the next kernel will be over, if nothing is queued before; UINT64_MAX if none runs. */
+/* Returns when the next kernel will be done, if nothing is queued before; UINT64_MAX if none runs. */
 uint64_t vp_sim_next_completion(void);
 
-/* When everything queued so far will be over, which is not before now; if nothing of it is held up for good. */
+/* Returns when everything queued so far will be done, at least the current time, if nothing is held up for good. */
 uint64_t vp_sim_idle_at(void);
 
 #ifdef __cplusplus

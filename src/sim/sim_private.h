@@ -84,7 +84,7 @@ int sim_options_parse(const char *text, const char *source);
 /* The result that an injected failure gives this call, or CUDA_SUCCESS. */
 CUresult sim_fail_check(const struct sim_entry *entry);
 void sim_fail_reset(void);
-/* How long a call is to take, in milliseconds, before it does what it does or after it. */
+/* Returns how long a call must take, in milliseconds, before or after its work. */
 unsigned sim_delay_check(const struct sim_entry *entry, bool after);
 bool sim_name_matches(const char *symbol, const char *name);
 
@@ -117,7 +117,7 @@ enum sim_handle_kind {
 void *sim_handle_new(enum sim_handle_kind kind, void *item);
 /* NULL for a number that is no handle. One that was a handle and was destroyed counts as a violation. */
 void *sim_handle_get(enum sim_handle_kind kind, const void *handle);
-/* Is there such a thing (still)? */
+/* Does the object (still) exist? */
 bool sim_handle_is(enum sim_handle_kind kind, const void *handle);
 void sim_handle_free(enum sim_handle_kind kind, const void *handle);
 /* Calls `visit` for every live item. */
@@ -127,7 +127,7 @@ void sim_handle_reset(void);
 /* Arrays and modules go with their context. */
 struct sim_context;
 void sim_code_end(struct sim_context *context);
-/* Where an array's bytes lie, and how long a row is; 0: it has none. */
+/* Returns where an array's bytes are, and the length of a row; 0: it has none. */
 uintptr_t sim_array_at(CUarray array, size_t *row);
 
 /* Disjoint address ranges, kept in a search tree. Embedded first in what lies there. */
@@ -139,9 +139,9 @@ struct sim_range {
 void *sim_range_find(void *const *root, uintptr_t start, uintptr_t end);
 void sim_range_insert(void **root, struct sim_range *range);
 void sim_range_remove(void **root, struct sim_range *range);
-/* In the order of addresses, with the simulator's lock held. The tree stays as it is meanwhile. */
+/* Visits all ranges in address order, with the simulator's lock held. The tree must not change meanwhile. */
 void sim_range_each(const void *root, void (*visit)(void *item, void *arg), void *arg);
-/* Any range at all: used to empty a tree. */
+/* Returns any range: used to empty a tree. */
 void *sim_range_any(void *const *root);
 /* Address space without memory behind it, aligned; 0 when there is none left. */
 uintptr_t sim_space_reserve(size_t size, size_t alignment, uintptr_t hint);
@@ -155,8 +155,8 @@ struct sim_pool;
 struct sim_capture;
 
 struct sim_device {
-    int ordinal, physical, memfd;     /* its numbers here, and among all that there are */
-    size_t used, used_vmm, of_graphs; /* the last: of `used`, what graphs that are gone have left for others */
+    int ordinal, physical, memfd;     /* ordinal: its number here; physical: its number among all */
+    size_t used, used_vmm, of_graphs; /* of_graphs: what destroyed graphs have left for others */
     off_t next_offset;                /* memfd offsets only grow; released ranges are punched out */
     struct sim_context *primary;
     int primary_refs;
@@ -164,8 +164,7 @@ struct sim_device {
     struct sim_pool *default_pool, *pool;
 };
 
-/* A thread's view: the stack of contexts, and the capture mode. Forgotten when the generation is not the
- * state's. */
+/* A thread's view: the stack of contexts, and the capture mode. Dropped if its generation is not that of the state. */
 struct sim_thread {
     unsigned long generation, id;
     struct sim_context *stack[2048]; /* CUDA lets a thread enter 100,000 */
@@ -182,17 +181,17 @@ struct sim_state {
     unsigned long generation, threads;
     uint64_t random, cost_ns;
     bool timed;        /* the clock is modelled */
-    uint64_t clock_ns; /* what it says */
+    uint64_t clock_ns; /* the modelled time */
     uint64_t next_id;  /* stream, context, capture and buffer ids: never used twice */
     unsigned long violations;
-    void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value); /* NULL: nobody */
+    void (*watch_fills)(CUdeviceptr at, size_t bytes, uint32_t value); /* NULL: no watcher */
     void (*watch_copies)(CUdeviceptr to, CUdeviceptr from, size_t bytes);
     struct sim_device devices[SIM_MAX_DEVICES];
-    int device_count;                       /* that are shown */
+    int device_count;                       /* visible devices */
     void *reservations, *mappings, *blocks; /* roots of range trees */
     void *graves;                           /* address space of freed blocks, kept for the next of its size */
     size_t reserved_bytes;
-    size_t host_bytes;                 /* of handles in the host's memory */
+    size_t host_bytes;                 /* bytes of handles in host memory */
     LIST_HEAD(, sim_context) contexts; /* sim_context.link; destroyed ones stay until the reset */
     LIST_HEAD(, sim_capture) captures; /* sim_capture.link; running ones */
 };
@@ -200,29 +199,29 @@ struct sim_state {
 extern struct sim_state sim;
 
 struct sim_thread *sim_self(void);
-/* A point of cancellation in the middle of a call, with the lock let go; then the op is put. */
+/* A cancellation point in the middle of a call, with the lock released; then the op is put. */
 void sim_may_be_cancelled(struct sim_op *op);
 uint32_t sim_random(uint32_t below);
 void sim_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void sim_cost(uint64_t nanoseconds);
-/* The modelled clock in timed mode, else the real one, which is the second one always. */
+/* The modelled clock in timed mode, else the real one; the second function always returns the real one. */
 uint64_t sim_now_ns(void);
 uint64_t sim_real_ns(void);
 bool sim_device_ok(CUdevice device);
 size_t sim_capacity(int device);
-int sim_device_at(int physical); /* none, if that is not shown */
+int sim_device_at(int physical); /* the number of devices: it is not visible */
 bool sim_has_vmm(int device);
-/* Can work of one device access memory of another, if it is let? */
+/* Can work of one device access memory of another, if that is allowed? */
 bool sim_device_reaches(int device, int owner);
 /* The host's one node. */
 enum { SIM_HOST_NODE = 0 };
-/* Does any of these bytes lie in a handle of the host's memory? The real driver calls such memory the host's, and
- * refuses copies that call it the device's. */
+/* Are any of these bytes in a handle of host memory? The real driver counts such memory as the host's, and refuses
+ * copies that call it the device's. */
 bool sim_is_host_vmm(uintptr_t start, size_t bytes);
 /* Physical memory, counted only. False: there is not that much left. */
 bool sim_phys_take(int device, size_t bytes);
 void sim_phys_give(int device, size_t bytes);
-/* The same of what all processes have that name one file (ledger.c); what others have. */
+/* The same for all processes that share a file (ledger.c); and what others have. */
 bool sim_ledger_take(int device, size_t bytes);
 void sim_ledger_give(int device, size_t bytes);
 size_t sim_ledger_others(int device);
@@ -237,15 +236,16 @@ struct sim_line {
     uint64_t kept[SIM_MAX_DEVICES]; /* what it had when it was checkpointed */
 };
 
-/* The line of a process, and the file locked for this one; NULL: it has none. In either case unlocked by the second. */
+/* Finds the line of a process, and locks the file for this process; NULL: that has none. The second unlocks it in
+ * either case. */
 struct sim_line *sim_ledger_find(int pid);
 void sim_ledger_unlock(void);
-/* This process has a line from now on, if a file is named. */
+/* Gives this process a line, if a file is named. */
 void sim_ledger_join(void);
 /* Around each driver call: waits while another process has locked this one. False: there is nothing to end. */
 bool sim_ledger_begin(void);
 void sim_ledger_end(void);
-/* What it has of the devices goes, and comes back. False: there is no room. */
+/* Take away what a process has of the devices, and give it back. False: there is no room. */
 void sim_ledger_put_away(struct sim_line *line);
 bool sim_ledger_bring_back(struct sim_line *line);
 /* A millisecond. */
@@ -263,9 +263,9 @@ struct sim_context {
     CUcontext handle;
     CUgreenCtx green;
     unsigned peers;                               /* devices whose memory this context may touch, one bit each */
-    struct sim_context *peer_of[SIM_MAX_DEVICES]; /* by which of a device's contexts; with it the leave ends */
+    struct sim_context *peer_of[SIM_MAX_DEVICES]; /* the peer on each device; access ends with it */
     void *local;                                  /* what its functions need to run; NULL: none has run yet */
-    struct sim_op *awaits;                        /* what is queued from here on waits for that */
+    struct sim_op *awaits;                        /* what is queued from now on waits for this op */
     struct sim_stream *legacy;
     LIST_HEAD(, sim_stream) streams; /* sim_stream.link: all of them, the legacy one included */
     LIST_HEAD(, sim_event) events;   /* sim_event.link */
@@ -291,7 +291,7 @@ enum sim_op_kind {
     SIM_OP_ALLOC,
     SIM_OP_FREE,
     SIM_OP_KERNEL,
-    SIM_OP_GRAPH,      /* a node with graphs of its own, of which at most one is run; it is no work itself */
+    SIM_OP_GRAPH,      /* a node with graphs of its own, at most one of which is run; it is no work itself */
     SIM_OP_CONDITIONAL /* the same */
 };
 
@@ -304,27 +304,26 @@ struct sim_op {
     struct sim_op **deps; /* one reference each */
     unsigned dep_count, dep_room;
     uint64_t when_ns;                     /* events: when it ran; timed mode, until then: not before that */
-    uint64_t work_ns;                     /* timed mode: how long a kernel has yet to run that is not at work */
-    struct sim_op *waiters, *next_waiter; /* timed mode: those that may get on when this is done; one reference each */
-    bool waits;                           /* is one of them itself */
+    uint64_t work_ns;                     /* timed mode: how long a kernel that does not run now must still run */
+    struct sim_op *waiters, *next_waiter; /* timed mode: ops that may continue when this is done; one reference each */
+    bool waits;                           /* it is one of them itself */
     bool mark;                            /* graphs: reached from the end */
-    struct sim_graph *graph;              /* that it is a node of */
+    struct sim_graph *graph;              /* the graph that it is a node of */
     uint64_t node, original;              /* its number, and that of the node that it was cloned from */
-    struct sim_graph *launched;           /* whose memory it uses: kept until it is done */
+    struct sim_graph *launched;           /* the launched graph whose memory it uses: kept until it is done */
     union {
         struct {
             uintptr_t dst;
             size_t pitch, width, height;
             uint32_t value;
             unsigned element;
-            const struct sim_context *by; /* whose context it is done in */
+            const struct sim_context *by; /* the context that it runs in */
         } fill;
         struct {
             uintptr_t dst, src;
             size_t dst_pitch, src_pitch, width, height;
-            const struct sim_context *dst_by, *src_by; /* who touches either end: the stream's context, or those of a
-                                                          copy between two */
-            void *staged;                              /* the source, where that was ordinary host memory */
+            const struct sim_context *dst_by, *src_by; /* who accesses each end: the stream's, or the copy's */
+            void *staged;                              /* the source, if that was ordinary host memory */
             bool to_host;
         } copy;
         struct {
@@ -346,7 +345,7 @@ struct sim_op {
             CUdeviceptr at; /* what it fills; 0: nothing */
             uint64_t bytes;
             uint32_t value;
-            const struct sim_context *by; /* whose function it is */
+            const struct sim_context *by; /* the function's context */
             void *params[3];              /* told to who asks */
         } kernel;
         struct sim_child *child; /* nodes.h */
@@ -359,32 +358,31 @@ struct sim_op *sim_op_get(struct sim_op *op);
 void sim_op_put(struct sim_op *op);
 bool sim_op_done(struct sim_op *op);
 void sim_op_depend(struct sim_op *op, struct sim_op *on);
-/* The same of a node, which never runs, and so is never over. */
+/* The same for a node, which never runs, and so is never done. */
 void sim_op_follow(struct sim_op *op, struct sim_op *on);
 /* Appends an op to a stream, or to its capture; takes over the reference. Adds the order that the legacy
  * stream implies. */
 void sim_op_enqueue(struct sim_stream *stream, struct sim_op *op);
-/* An op of no stream that is done when everything now queued is: on one stream, in one context, on one
- * device. */
+/* Makes an op of no stream that is done when everything queued now is: on a stream, in a context, on a device. */
 struct sim_op *sim_barrier_stream(struct sim_stream *stream);
 struct sim_op *sim_barrier_context(struct sim_context *context);
 struct sim_op *sim_barrier_device(int device);
 /* Runs what the op depends on until it is done, and drops a reference; LAUNCH_TIMEOUT when that never comes. */
 CUresult sim_op_wait_put(struct sim_op *op);
-/* Up to n ops at random; how many ran. */
+/* Runs up to n ops at random. Returns how many ran. */
 int sim_progress(int n);
 /* The little progress that a query makes. */
 void sim_progress_query(void);
 size_t sim_pending(void);
-/* For timed.c. The first dependency that is not done, dropping those that are. */
+/* For timed.c. Returns the first dependency that is not done, and drops those that are. */
 struct sim_op *sim_op_open_dep(struct sim_op *op);
-/* Runs what heads its queue, if nothing holds it up. */
+/* Runs the op at the head of its queue, if nothing holds it up. */
 bool sim_op_try(struct sim_op *op);
-/* It is done, and leaves its queue. */
+/* Marks an op as done, and removes it from its queue. */
 void sim_op_finish(struct sim_op *op);
 /* sim_timed_look() at every stream with something in its queue. */
 void sim_queue_look(void);
-/* Drops queued work without running it: of a stream, of all. */
+/* Drop queued work without running it: of one stream, of all. */
 void sim_queue_discard(struct sim_stream *stream);
 void sim_queue_reset(void);
 /* Reports queued ops that still refer to a range that is about to go. */
@@ -394,13 +392,13 @@ void sim_op_execute(struct sim_op *op);
 
 /* ---- the modelled clock (timed.c) ---- */
 
-/* Follows the device up to now. Nothing in it is random. How many ops are over. */
+/* Advances the device to the current time; nothing is random. Returns how many ops were done. */
 int sim_progress_due(void);
-/* The same up to the next moment when something is over. False: nothing is at work. */
+/* The same up to the next time when something is done. False: nothing runs. */
 bool sim_timed_step(void);
-/* Something happened to a stream, or its queue was empty: it may get on. */
+/* To be called when something happened to a stream, or its queue was empty: it may continue. */
 void sim_timed_look(struct sim_stream *stream);
-/* A stream is about to be held, or released: what it is at stands still. */
+/* To be called before a stream is held or released: its work stands still. */
 void sim_timed_hold(struct sim_stream *stream);
 /* The first op of a stream has just left its queue. */
 void sim_timed_finished(struct sim_stream *stream, struct sim_op *op);
@@ -414,16 +412,16 @@ enum sim_stream_kind { SIM_STREAM_PLAIN, SIM_STREAM_LEGACY, SIM_STREAM_THREAD };
 struct sim_stream {
     uint64_t id;
     enum sim_stream_kind kind;
-    bool blocking, held, destroyed, detached; /* the last: its green context is no more, and it can but be destroyed */
+    bool blocking, held, destroyed, detached; /* detached: its green context has ended; it can only be destroyed */
     unsigned flags;
     int priority;
-    unsigned long thread; /* SIM_STREAM_THREAD: whose */
+    unsigned long thread; /* SIM_STREAM_THREAD: its thread */
     struct sim_context *context;
     CUstream handle;
     TAILQ_HEAD(sim_op_queue, sim_op) queue;
-    size_t queued, active;      /* ops in the queue; place in the scheduler's list when there are any */
-    uint64_t through_at;        /* timed mode, at work: the share of the device with which its kernel is over */
-    size_t work_place;          /* where it is among those at work, counted from 1; 0: it is not */
+    size_t queued, active;      /* ops in the queue; index in the scheduler's list if there are any */
+    uint64_t through_at;        /* timed mode, running: the share of the device at which its kernel is done */
+    size_t work_place;          /* its index among running streams, from 1; 0: it does not run */
     struct sim_streams *listed; /* timed mode: the list of timed.c's that it is on, or NULL */
     TAILQ_ENTRY(sim_stream) look;
     struct sim_capture *capture;
@@ -446,7 +444,7 @@ CUresult sim_stream_of(CUstream handle, struct sim_stream **stream);
 /* The same for a stream about to get work: refuses what a running capture forbids there. */
 CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream);
 struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_kind kind, unsigned flags, int priority);
-/* Its queued work still runs; the memory goes when the queue is empty. */
+/* Destroys a stream. Its queued work still runs; its memory is freed when the queue is empty. */
 void sim_stream_drop(struct sim_stream *stream);
 void sim_stream_detach(struct sim_stream *stream);
 void sim_stream_free(struct sim_stream *stream);
@@ -460,9 +458,9 @@ struct sim_graph {
     CUgraph handle;
     unsigned refs;                 /* the handle's and one of each executable made of it */
     struct sim_op **nodes;         /* in the order of capture; one reference each */
-    size_t count, room, execs;     /* execs: executables of it that there are */
-    bool embedded, moved;          /* a node's; and no clone, but what the program made */
-    bool broken;                   /* a capture into it was destroyed: it has no nodes to tell of */
+    size_t count, room, execs;     /* execs: how many executables of it exist */
+    bool embedded, moved;          /* it belongs to a node; and it is no clone, but the program's own */
+    bool broken;                   /* a capture into it was destroyed: its nodes cannot be queried */
     LIST_HEAD(, sim_block) blocks; /* sim_block.link: memory of allocation nodes */
 };
 
@@ -477,13 +475,13 @@ struct sim_capture {
     LIST_ENTRY(sim_capture) link;
 };
 
-/* The work of a node, as an op that has yet to be queued. */
+/* Makes the work of a node, as an op that is not queued yet. */
 struct sim_op *sim_op_again(const struct sim_op *node);
 void sim_graph_put(struct sim_graph *graph);
 
-/* Refuses a call that is unsafe during a capture (900), and destroys the captures that it conflicts with. */
+/* Refuses a call that is unsafe during a capture (900), and invalidates the captures that it conflicts with. */
 CUresult sim_capture_unsafe(void);
-/* Refuses what is asked of a legacy stream while one that it would wait for captures (906), and destroys that capture.
+/* Refuses a call on a legacy stream while a stream that it would wait for captures (906), and invalidates that capture.
  */
 CUresult sim_capture_implicit(const struct sim_stream *stream);
 void sim_capture_invalidate_context(const struct sim_context *context);
@@ -491,7 +489,7 @@ void sim_capture_invalidate_context(const struct sim_context *context);
 bool sim_capture_blocking(const struct sim_context *context);
 bool sim_capture_in_context(const struct sim_context *context);
 void sim_capture_append(struct sim_stream *stream, struct sim_op *op);
-/* A stream that captures waits for an event, or one that does not joins the event's capture. */
+/* Makes a capturing stream wait for an event, or another stream join the event's capture. */
 CUresult sim_capture_wait(struct sim_stream *stream, struct sim_event *event);
 void sim_capture_leave(struct sim_stream *stream);
 struct sim_capture *sim_capture_find(uint64_t id);
@@ -499,7 +497,7 @@ void sim_graphs_reset(void);
 
 /* ---- memory (vmm.c, memory.c, mempool.c, pointer.c) ---- */
 
-/* May the device of this context touch what lies there, by what was mapped or allowed? True of what is no memory. */
+/* May the device of this context access what is there, by mappings and access rights? Also true if it is no memory. */
 bool sim_in_sight(CUdeviceptr at, const struct sim_context *now);
 
 struct sim_vmm_handle {
@@ -508,7 +506,7 @@ struct sim_vmm_handle {
     int device;
     size_t size;
     int memfd;     /* its own, once it was exported; -1: a range of the device's */
-    off_t offset;  /* in the device's */
+    off_t offset;  /* offset in the device's file */
     bool imported; /* another process's physical memory */
     bool host;     /* its memory is the host's; `device` only says whose file has the bytes */
     CUmemAllocationProp prop;
@@ -525,7 +523,7 @@ struct sim_mapping {
     struct sim_vmm_handle *handle;
     struct sim_reservation *reservation;
     uint64_t id;
-    unsigned readable, writable; /* by device, one bit each */
+    unsigned readable, writable; /* one bit for each device */
     LIST_ENTRY(sim_mapping) link;
 };
 
@@ -546,7 +544,7 @@ struct sim_block {
     uint64_t id;
     unsigned flags;
     bool on_list;
-    bool sync_memops;            /* calls on it that are to be over when they return are */
+    bool sync_memops;            /* calls on it must have finished when they return */
     bool freeing;                /* a stream-ordered free is queued */
     bool dead;                   /* graph memory outside its life */
     bool given;                  /* graph memory: a launch has allocated it, and nobody has freed it since */
@@ -555,7 +553,7 @@ struct sim_block {
     off_t offset;                     /* in its pool's file, where that has one */
     struct sim_op *born;              /* the stream-ordered allocation; one reference */
     uint64_t freed_by;                /* id of the stream that freed it; 0: none, or the host has waited for it since */
-    struct sim_graph *graph;          /* that allocates it */
+    struct sim_graph *graph;          /* the graph that allocates it */
     unsigned access;                  /* graph memory: devices that may touch it beside its own */
     bool freed_at_home, freed_abroad; /* a node of that graph, or of another, frees it */
     LIST_ENTRY(sim_block) link;
@@ -584,7 +582,7 @@ bool sim_access_known(uintptr_t address);
 bool sim_is_pageable(uintptr_t address);
 void sim_vmm_reset(void);
 void sim_blocks_reset(void);
-/* The end of a stream-ordered free: the block goes back to its pool. NULL: of a synchronous one. */
+/* Ends a stream-ordered free: the block goes back to its pool. NULL: a synchronous free. */
 void sim_pool_return(struct sim_block *block, const struct sim_stream *by);
 /* What a synchronise does: gives physical memory back above the release threshold; what the stream of this id has freed
  * (0: all streams, or none at all) is anyone's. */

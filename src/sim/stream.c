@@ -40,7 +40,7 @@ void sim_stream_drop(struct sim_stream *stream) {
 
 static pthread_key_t thread_key;
 
-/* A thread's own streams end with it, and a capture of theirs; what they have queued still runs. */
+/* A thread's own streams end with it, and so do their captures; what they have queued still runs. */
 static void thread_ends(void *unused) {
     struct sim_context *context;
     struct sim_stream *stream, *next;
@@ -119,8 +119,8 @@ CUresult sim_stream_for_work(CUstream handle, struct sim_stream **stream) {
     return sim_capture_implicit(*stream);
 }
 
-/* A question about what a stream is: of a capture that has failed none is answered, and of the legacy stream none while
- * one that it would wait for captures. */
+/* A query of what a stream is. It fails for a capture that has failed, and for the legacy stream while a stream that it
+ * would wait for captures. */
 static CUresult stream_asked(CUstream handle, struct sim_stream **stream) {
     CUresult result = sim_stream_of(handle, stream);
     if (result != CUDA_SUCCESS)
@@ -129,7 +129,7 @@ static CUresult stream_asked(CUstream handle, struct sim_stream **stream) {
                                                              : sim_capture_implicit(*stream);
 }
 
-/* Others end the capture of the stream itself. */
+/* Other queries end the capture of the stream itself. */
 static CUresult stream_named(CUstream handle, struct sim_stream **stream) {
     CUresult result = sim_stream_of(handle, stream);
     if (result != CUDA_SUCCESS)

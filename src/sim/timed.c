@@ -17,14 +17,14 @@
 TAILQ_HEAD(sim_streams, sim_stream);
 
 static struct {
-    uint64_t now;             /* so far it has been followed */
-    uint64_t share;           /* what each stream has had that was at work all the time, in ns */
-    uint64_t spare;           /* ns not yet dealt out: fewer than there are streams at work */
-    uint64_t left;            /* ns of work queued and not dealt out */
-    struct sim_stream **heap; /* those at work, in a heap by through_at */
+    uint64_t now;             /* the device was advanced to this time */
+    uint64_t share;           /* what a stream that ran all the time has got, in ns */
+    uint64_t spare;           /* ns not yet distributed: fewer than there are streams at work */
+    uint64_t left;            /* ns of work queued and not yet distributed */
+    struct sim_stream **heap; /* running streams, in a heap by through_at */
     size_t working, room;
-    struct sim_streams look;  /* their next op may get on */
-    struct sim_streams again; /* it waits for what does not tell: a value in memory, the thread of host functions */
+    struct sim_streams look;  /* streams whose next op may continue */
+    struct sim_streams again; /* streams that wait without notice: for a value in memory, a host function */
 } device = {.look = TAILQ_HEAD_INITIALIZER(device.look), .again = TAILQ_HEAD_INITIALIZER(device.again)};
 
 /* ---- streams at work ---- */
@@ -34,7 +34,7 @@ static void place(struct sim_stream *stream, size_t at) {
     stream->work_place = at + 1;
 }
 
-/* Puts a stream where the heap has a gap. */
+/* Moves a stream into a gap of the heap. */
 static void settle(struct sim_stream *stream, size_t gap) {
     for (size_t up; gap && device.heap[up = (gap - 1) / 2]->through_at > stream->through_at; gap = up)
         place(device.heap[up], gap);
@@ -60,7 +60,7 @@ static void start_work(struct sim_stream *stream, struct sim_op *op) {
     settle(stream, device.working++);
 }
 
-/* What was left of it. */
+/* Stops a stream's kernel. Returns the work that was left. */
 static uint64_t stop_work(struct sim_stream *stream) {
     if (!stream->work_place)
         return 0;
@@ -90,8 +90,8 @@ void sim_timed_look(struct sim_stream *stream) {
         list_add(&device.look, stream);
 }
 
-/* Notes that an op may get on when another is done, which is not. One of no stream waits for its own dependencies then.
- */
+/* Notes that an op may continue when another, unfinished one is done. One that is in no stream then waits for its own
+ * dependencies. */
 static void await(struct sim_op *op, struct sim_op *before) {
     for (; before && !op->waits; op = before, before = before->stream ? NULL : sim_op_open_dep(before)) {
         op->waits = true;
@@ -130,7 +130,7 @@ void sim_timed_hold(struct sim_stream *stream) {
         TAILQ_FIRST(&stream->queue)->work_ns = stop_work(stream);
 }
 
-/* Runs what heads a queue, sets it to work, or finds out what it waits for. */
+/* Runs the op at the head of a queue, starts its kernel, or finds what it waits for. */
 static bool get_on(struct sim_stream *stream) {
     struct sim_op *op = TAILQ_FIRST(&stream->queue), *before;
     if (stream->held || stream->work_place || op->running)
@@ -164,7 +164,7 @@ static int run_at_once(void) {
 
 /* ---- time ---- */
 
-/* How much of the device's time goes by until the next stream is through, if all goes on as it is. */
+/* Returns how much of the device's time passes until the next stream's kernel is done, if nothing changes. */
 static uint64_t next_through(void) {
     uint64_t need;
     bool never = __builtin_mul_overflow(device.heap[0]->through_at - device.share, device.working, &need);
@@ -273,7 +273,7 @@ SIM_EXPORT uint64_t vp_sim_idle_at(void) {
     return idle;
 }
 
-/* A stream that may be given work here. */
+/* Finds a stream that may get work here. */
 static CUresult stream_for_test(CUstream handle, struct sim_stream **stream) {
     CUresult result = sim.timed && sim.initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
     if (!result) {

@@ -15,7 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a process can reserve in all. Under a sanitizer the host has less room; callers halve and try again. */
+/* How much a process can reserve in all. Under a sanitizer the host has less room; callers halve the size and try
+ * again. */
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
@@ -79,7 +80,7 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemAddressFree, (CUdeviceptr at, size_t siz
 
 /* ---- handles ---- */
 
-/* Only the form with a node is known (seen on an H200: HOST itself is refused). */
+/* Only the form with a node is valid (seen on an H200: HOST itself is refused). */
 static CUresult check_host(const CUmemAllocationProp *prop) {
     if (!sim.options.host)
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -123,14 +124,14 @@ SIM_API(SIM_VMM, 10020, cuMemGetAllocationGranularity,
     CUresult result = check_prop(undivided(prop, &own));
     if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_ERROR_INVALID_DEVICE) /* it is the same for all */
+    if (result == CUDA_ERROR_INVALID_DEVICE) /* the result is the same for all devices */
         result = CUDA_SUCCESS;
     if (result == CUDA_SUCCESS)
         *granularity = sim.options.granularity;
     return result;
 }
 
-/* Physical memory of the device, or of the host, which pins it. False: there is not that much left. */
+/* Takes physical memory of the device, or of the host, which pins it. False: there is not that much left. */
 static bool take(struct sim_device *dev, size_t size, bool host) {
     if (host) {
         if (size > sim.options.host - sim.host_bytes)
@@ -194,7 +195,7 @@ static void drop_range(const struct sim_vmm_handle *handle) {
         perror("[sim] fallocate");
 }
 
-/* Physical memory lives for as long as a reference or a mapping does. */
+/* Releases physical memory when no reference and no mapping is left. */
 static void handle_settle(struct sim_vmm_handle *handle) {
     if (handle->refs || handle->maps)
         return;
@@ -270,7 +271,7 @@ SIM_API(SIM_VMM, 10020, cuMemMap,
     struct sim_mapping *mapping = calloc(1, sizeof(*mapping));
     if (!mapping)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    /* The host's own limit on mappings ends here as the device's lack of page tables would. */
+    /* The host's limit on mappings has the same effect here as a lack of page tables on the device. */
     if (!sim.options.ledger && !back(start, handle, PROT_NONE)) {
         free(mapping);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -338,7 +339,7 @@ bool sim_is_host_vmm(uintptr_t start, size_t bytes) {
     return false;
 }
 
-/* May access to mapped memory be given from there? The host itself may only touch its own. */
+/* May this location be given access to mapped memory? The host itself may only access its own. */
 static CUresult check_access(const CUmemAccessDesc *desc, uintptr_t start, uintptr_t end) {
     const bool device = desc->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     if (!device && desc->location.type != CU_MEM_LOCATION_TYPE_HOST &&
@@ -395,7 +396,7 @@ SIM_API(SIM_VMM | SIM_SURE, 10020, cuMemGetAccess,
     const struct sim_block *block = mapping ? NULL : sim_block_find((uintptr_t)at);
     if (flags && location && block && block->kind < SIM_BLOCK_HOST && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
         location->id == block->device) {
-        *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE; /* none that was set */
+        *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE; /* no access was set */
         return CUDA_SUCCESS;
     }
     if (!flags || !location || !mapping || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
@@ -419,7 +420,7 @@ SIM_EXPORT int vp_sim_access(CUdeviceptr at, int device) {
 
 /* ---- sharing ---- */
 
-/* The end of an exported handle's file: what the importing process must know of it. */
+/* The label at the end of an exported handle's file: what the importing process must know of it. */
 struct label {
     char magic[8];
     size_t size;
@@ -428,7 +429,7 @@ struct label {
 
 static const char label_magic[8] = "simchunk";
 
-/* Copies between files; where the source has holes the target keeps its own. */
+/* Copies between files. Where the source has holes, the target keeps its own. */
 static bool copy_file(int to, int from, off_t offset, size_t size) {
     static char buffer[1 << 16];
     for (size_t done = 0; done < size;) {
@@ -476,7 +477,7 @@ SIM_API(SIM_VMM, 10020, cuMemExportToShareableHandle,
         return CUDA_ERROR_INVALID_VALUE;
     if (handle->memfd < 0 && !move_out(handle))
         return CUDA_ERROR_OPERATING_SYSTEM;
-    /* No driver promises that it closes on exec. */
+    /* No driver promises that the descriptor is closed on exec. */
     int fd = fcntl(handle->memfd, F_DUPFD, 0);
     if (fd < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
