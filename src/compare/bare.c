@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 struct block {
-    struct vp_region region; /* its first member: what the caller knows */
+    struct vp_region region; /* first, as this is what the caller knows */
     bool small, free;
     uint64_t stream;
     struct block *prev, *next; /* neighbours in the segment */
@@ -29,7 +29,7 @@ struct books {
     if ((a) != (b))                                                                                                    \
     return (a) < (b) ? -1 : 1
 
-/* Those of one stream and kind by size, then by address. */
+/* Orders blocks of one stream and kind by size, then by address. */
 static int compare(const struct block *a, const struct block *b) {
     ORDER(a->stream, b->stream);
     ORDER(a->small, b->small);
@@ -58,7 +58,7 @@ static void close_books(struct vp_pool *pool) {
     pool->books = NULL;
 }
 
-/* Gives back every segment that is one free block. */
+/* Gives back every segment that is a single free block. */
 static void trim(struct vp_pool *pool) {
     struct books *books = pool->books;
     struct block *block, *next;
@@ -72,7 +72,7 @@ static void trim(struct vp_pool *pool) {
     }
 }
 
-/* The smallest free block that fits, or a new segment. */
+/* Finds the smallest free block that fits, or makes a new segment. */
 static int find(struct vp_pool *pool, const struct vp_request *req, struct block **out) {
     struct books *books = pool->books;
     const struct block wanted = {
@@ -98,7 +98,7 @@ static int find(struct vp_pool *pool, const struct vp_request *req, struct block
     return 0;
 }
 
-/* Leaves what is over to others, if that is worth it. */
+/* Splits off the rest of a block, if it is large enough. */
 static void split(struct books *books, struct block *block, size_t size) {
     const size_t over = block->region.size - size;
     if (block->small ? over < VP_QUANTUM : over <= VP_BFC_SMALL)
@@ -117,7 +117,7 @@ static void split(struct books *books, struct block *block, size_t size) {
     RB_INSERT(blocks, &books->free, rest);
 }
 
-/* A block and the next one, both out of the tree, become one. */
+/* Merges a block with the next one. Both must be out of the tree. */
 static void unite(struct books *books, struct block *block) {
     struct block *next = block->next;
     block->region.size += next->region.size;
@@ -171,7 +171,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
 static int release(struct vp_pool *pool, struct vp_region *region, struct vp_timeline *timeline) {
     struct block *block = (struct block *)region;
     const size_t size = vp_round_up(region->asked, VP_QUANTUM);
-    (void)timeline; /* as with bfc, a block that others used comes back when that is over */
+    (void)timeline; /* as with bfc, a block that other streams used comes back when that is over */
     vp_bare_unuse_locked(pool, region->addr, size, false);
     put_back(pool->books, block);
     return 0;

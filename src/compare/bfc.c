@@ -22,10 +22,10 @@
 
 enum {
     SMALL_SEGMENT = 2 << 20,
-    LARGE_SHARED = 10 << 20, /* below this, requests share segments of the next size */
+    LARGE_SHARED = 10 << 20, /* smaller requests share segments of the next size */
     LARGE_SEGMENT = 20 << 20,
     LARGE_ROUND = 2 << 20,
-    WHOLE_OVER = 20 << 20, /* most that may be over in a block that is too large to split */
+    WHOLE_OVER = 20 << 20, /* the most that may be left over in a block that is too large to split */
 };
 
 int vp_bfc_layout(struct vp_pool *pool, struct vp_request *req) {
@@ -45,7 +45,7 @@ size_t vp_bfc_segment(const struct vp_pool *pool, size_t size) {
     return vp_round_up(segment, pool->mem.granularity);
 }
 
-/* Of a run, the bytes that the request takes. */
+/* Returns how many bytes of a run the request takes. */
 static size_t taken(const struct vp_pool *pool, const struct vp_request *req, const struct vp_run *run) {
     size_t most = pool->config.split_most, over = vp_run_size(run) - req->size;
     bool split = over > VP_BFC_SMALL && (!most || req->size < most);

@@ -16,7 +16,8 @@
 
 enum { SMALL_MOST = 1 << 20, SMALL_PAGE = 2 << 20, LARGE_PAGE = 20 << 20 };
 
-/* Of the device's memory, what a range is larger, so that free pages in the middle of it do not use it up. */
+/* A range is larger than the device's memory by one part in VA_OVER, so that free pages in the middle of it do not use
+ * it up. */
 enum { VA_OVER = 8 };
 
 static int layout(struct vp_pool *pool, struct vp_request *req) {
@@ -32,7 +33,7 @@ static size_t page_size(const struct vp_pool *pool, enum vp_zone_name zone) {
     return vp_round_up(zone == VP_ZONE_SMALL ? SMALL_PAGE : LARGE_PAGE, pool->mem.granularity);
 }
 
-/* Another stream's range that has no page, and is large enough; NULL if there is none. */
+/* Finds another stream's range that has no page and is large enough; NULL: none. */
 static struct vp_space *abandoned(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_space *s;
     vp_list_each(s, &pool->mem.spaces, link)
@@ -41,7 +42,7 @@ static struct vp_space *abandoned(struct vp_pool *pool, const struct vp_request 
     return NULL;
 }
 
-/* A range for the request's stream: one that another no longer uses, else a new one. */
+/* Gets a range for the request's stream: one that another stream no longer uses, else a new one. */
 static int reserve(struct vp_pool *pool, const struct vp_request *req) {
     size_t total, va = pool->mem.va, page = page_size(pool, req->zone);
     struct vp_space *empty = abandoned(pool, req);
@@ -55,13 +56,13 @@ static int reserve(struct vp_pool *pool, const struct vp_request *req) {
         va = total + total / VA_OVER;
     }
     int err = vp_space_add(&pool->mem, req->zone, vp_round_up(va > req->size ? va : req->size, page));
-    /* The last of the list is the new one. */
+    /* The new range is the last of the list. */
     if (!err)
         vp_container_of(pool->mem.spaces.prev, struct vp_space, link)->stream = vp_owner_of(req);
     return err;
 }
 
-/* Are the bytes from `at` on free and usable, or not mapped, as far as the request needs? */
+/* Are the bytes from `at` on either free and usable or unmapped, as far as the request needs? */
 static bool room_at(const struct vp_space *s, const struct vp_region *r, CUdeviceptr at, const struct vp_request *req) {
     CUdeviceptr end = at + req->size;
     if (end > s->base + s->size)
@@ -75,7 +76,7 @@ static bool room_at(const struct vp_space *s, const struct vp_region *r, CUdevic
     return true;
 }
 
-/* The lowest place in the stream's ranges that could be completed; 0 if there is none. */
+/* Finds the lowest place in the stream's ranges that could be completed; 0: none. */
 static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req) {
     struct vp_space *s;
     struct vp_region *r;
@@ -99,8 +100,7 @@ static CUdeviceptr find_place(struct vp_pool *pool, const struct vp_request *req
     return 0;
 }
 
-/* Maps the pages that [at, at + size) still lacks. What is mapped when a page cannot be had stays free
- * memory. */
+/* Maps the pages that [at, at + size) still lacks. If a page cannot be had, what was mapped stays as free memory. */
 static int complete(struct vp_pool *pool, const struct vp_request *req, CUdeviceptr at) {
     size_t page = page_size(pool, req->zone);
     for (CUdeviceptr end = at + req->size; at < end;) {

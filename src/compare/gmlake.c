@@ -32,8 +32,8 @@ static int layout(struct vp_pool *pool, struct vp_request *req) {
 
 /* ---- S3 and S4 ---- */
 
-/* The stream's free pBlocks, at most `room` of them, into `runs`; returns how many there are, and the sum
- * of all in `*bytes`. */
+/* Copies the stream's free pBlocks, at most `room`, into `runs`. Returns how many there are, and the sum of all in
+ * `*bytes`. */
 static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct vp_run *runs, size_t room,
                      size_t *bytes) {
     const struct vp_space *s;
@@ -55,7 +55,7 @@ static size_t gather(struct vp_pool *pool, const struct vp_request *req, struct 
     return count;
 }
 
-/* The first `n` chunks of the pBlocks, the largest first; of equals, the lowest. */
+/* Chooses the first `n` chunks of the pBlocks, the largest block first; of equal ones, the lowest. */
 static void choose(const struct vp_pool *pool, struct vp_run *runs, size_t count, struct vp_chunk **chunks, size_t n) {
     for (size_t have = 0; have < n;) {
         struct vp_run *best = &runs[0];
@@ -78,8 +78,8 @@ static int new_block(struct vp_pool *pool, const struct vp_request *req, size_t 
     return err;
 }
 
-/* Reaps the least recently used ranges, as far as work on them is over, while they take more than `most` bytes of
- * addresses together. */
+/* Reaps the least recently used ranges, if work on them is over, while all ranges take more than `most` bytes of
+ * addresses. */
 static void shrink(struct vp_pool *pool, size_t most) {
     const struct vp_place *k;
     size_t bytes = 0;
@@ -87,7 +87,7 @@ static void shrink(struct vp_pool *pool, size_t most) {
         bytes += k->size;
     if (bytes > most)
         vp_fit_refresh(&pool->mem);
-    /* What is in use counts as used just now, and so does what waits for work to end. */
+    /* Ranges that are in use, or that wait for work to end, count as used just now. */
     for (size_t tries = pool->place_count; tries > 0 && bytes > most; tries--) {
         struct vp_place *oldest = vp_container_of(pool->place_used.next, struct vp_place, used);
         CUdeviceptr addr = oldest->addr, end = addr + oldest->size;
@@ -114,7 +114,7 @@ static int stitch(struct vp_pool *pool, const struct vp_request *req, struct vp_
     if (err)
         return err;
     count = gather(pool, req, NULL, 0, &have);
-    /* A hole may have cost idle memory. */
+    /* Finding a hole may have released idle memory. */
     if (have < req->size)
         return -ENOMEM;
     struct vp_run *runs = vp_pool_scratch(pool, count * sizeof *runs + n * sizeof(struct vp_chunk *));

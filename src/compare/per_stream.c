@@ -29,7 +29,7 @@ struct search {
     enum vp_rank rank;
     struct vp_run best;
     size_t best_rank;
-    bool held_up; /* some of the stream's memory waits for work that is not known to be over */
+    bool held_up; /* some of the stream's memory waits for work that may not be over */
 };
 
 static size_t rank_of(const struct search *s, const struct vp_run *run) {
@@ -74,7 +74,7 @@ static struct search search(const struct vp_pool *pool, const struct vp_request 
     search_index(&s, &pool->mem.mixed[req->zone], req->size, false);
     if (s.best.region)
         return s;
-    /* All that is held up, small or large: together with its neighbours it might do. */
+    /* Searches all memory that is held up, small or large: together with its neighbours it might be large enough. */
     search_index(&s, &pool->mem.mixed[req->zone], 0, false);
     vp_list_each(index, &pool->mem.indexes, link)
         if (index->zone == req->zone && index->timeline && index->timeline != req->timeline)
@@ -82,7 +82,7 @@ static struct search search(const struct vp_pool *pool, const struct vp_request 
     return s;
 }
 
-/* What the host could wait for: the barrier of a cudaFree. */
+/* Returns what the host could wait for: the barrier of a cudaFree. */
 static struct vp_event *host_event(const struct vp_pool *pool, const struct vp_request *req) {
     const struct vp_index *index;
     struct vp_event *ev = NULL;

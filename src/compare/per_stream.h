@@ -27,11 +27,11 @@ static inline size_t vp_run_size(const struct vp_run *run) {
  * into which it could grow. */
 enum vp_rank { VP_RANK_SIZE, VP_RANK_ROOM };
 
-/* Best fit among the runs of the request's own stream; of equals, the lowest. If nothing fits and others'
- * work on the stream's memory is not known to be over, the driver is asked first. 0, with `run->region`
- * NULL if nothing fits; -EAGAIN: the host should wait (see vp_pool_alloc); -EIO. */
+/* Finds the best fit among the runs of the request's own stream; of equal ones, the lowest. If nothing fits, and work
+ * of other streams on the stream's memory may be over, the driver is asked first. 0, with `run->region` NULL if nothing
+ * fits; -EAGAIN: the host should wait (see vp_pool_alloc()); -EIO. */
 int vp_per_stream_fit(struct vp_pool *pool, struct vp_request *req, enum vp_rank rank, struct vp_run *run);
-/* The usable runs of a free region, from `at` on: the next one, or one without region. */
+/* Returns the next usable run of a free region, from `at` on, or one without region. */
 struct vp_run vp_per_stream_next(struct vp_region *r, CUdeviceptr at, const struct vp_request *req);
 #define vp_per_stream_each(run, r, req)                                                                                \
     for (struct vp_run run = vp_per_stream_next(r, (r)->addr, req); run.region;                                        \
@@ -41,8 +41,8 @@ struct vp_run vp_per_stream_next(struct vp_region *r, CUdeviceptr at, const stru
 int vp_per_stream_take(struct vp_pool *pool, const struct vp_run *run, size_t size, const struct vp_request *req,
                        struct vp_region **out);
 
-/* A hole with an unmapped granule on either side: `*addr` is where its inside begins. 0 or -ENOMEM. */
+/* Makes a hole with an unmapped granule on either side. `*addr` is the first address between them. 0 or -ENOMEM. */
 int vp_per_stream_hole(struct vp_pool *pool, enum vp_zone_name zone, size_t size, CUdeviceptr *addr);
-/* `n` fresh chunks of `chunk` bytes for the request's stream, mapped side by side into the hole at `addr`.
- * 0, -ENOMEM or -EIO, with nothing changed. */
+/* Maps `n` new chunks of `chunk` bytes side by side into the hole at `addr`, for the request's stream. 0, -ENOMEM or
+ * -EIO, with nothing changed. */
 int vp_per_stream_map(struct vp_pool *pool, const struct vp_request *req, size_t chunk, size_t n, CUdeviceptr addr);

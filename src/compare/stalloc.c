@@ -24,39 +24,39 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Segments of tiny blocks (4 million of them, if a granule is 2 MiB; further ones are the cache's); modules in one
- * another. */
+/* The limits of segments of tiny blocks (4 million blocks, if a granule is 2 MiB; the cache serves further ones), and
+ * of nested modules. */
 enum { TINY_SEGMENT = 2 << 20, TINY_SEGMENTS = 1024, MODULES_OPEN = 64 };
 
-/* What belongs to nobody's stream: the range of the places, and that of tiny blocks. */
+/* Stands for a stream in memory that belongs to none: the range of the places, and segments of tiny blocks. */
 static const uint64_t OF_THE_PLAN = UINT64_MAX, OF_TINY = UINT64_MAX - 1;
 
 struct module_open {
     uint64_t thread;
     unsigned depth;
-    size_t module; /* of the plan; their number: its requests are counted as all others */
+    size_t module; /* index in the plan; the number of modules: its requests count as all others */
     size_t visit;
 };
 
 struct books {
     const struct vp_stalloc_plan *plan;
-    struct vp_stalloc_plan *loaded;             /* that it is to be given back; NULL: it is somebody else's */
-    CUdeviceptr base;                           /* of the places; 0: there are none */
-    size_t next;                                /* place */
-    size_t *visits;                             /* of each module, its next one */
-    size_t visits_bytes;                        /* of that memory */
-    uint64_t first_stream;                      /* that asked; 0: none yet */
-    bool several;                               /* streams; or there were, when the program was profiled */
-    CUdeviceptr tiny[TINY_SEGMENTS], tiny_from; /* where the last tiny block was found is looked at first */
+    struct vp_stalloc_plan *loaded;             /* the plan if it must be unloaded; NULL: the caller owns it */
+    CUdeviceptr base;                           /* of the range of places; 0: there is none */
+    size_t next;                                /* index of the next place */
+    size_t *visits;                             /* by module, its next visit */
+    size_t visits_bytes;                        /* the size of that memory */
+    uint64_t first_stream;                      /* the first stream that asked; 0: none yet */
+    bool several;                               /* several streams ask, or did when the program was profiled */
+    CUdeviceptr tiny[TINY_SEGMENTS], tiny_from; /* where the last one was found; searched first */
     unsigned tiny_count;
     struct module_open open[MODULES_OPEN];
-    unsigned opened; /* the last of them is the one that the program is in */
+    unsigned opened; /* the program is in the last of them */
     struct vp_stalloc_figures figures;
 };
 
 /* ---- ranges ---- */
 
-/* A range for none of the streams: free memory that only we take from. */
+/* Makes a range that belongs to no stream: free memory that only this policy takes from. */
 static int get_range(struct vp_pool *pool, size_t size, uint64_t of, enum vp_zone_name zone, CUdeviceptr *addr) {
     struct vp_request req = {.asked = size, .size = size, .align = pool->mem.granularity, .zone = zone};
     int err = vp_per_stream_hole(pool, zone, size, addr);
@@ -67,7 +67,7 @@ static int get_range(struct vp_pool *pool, size_t size, uint64_t of, enum vp_zon
     return err;
 }
 
-/* The free region that [addr, addr + size) lies in, if it is `of` that; else NULL. */
+/* Returns the free region that contains [addr, addr + size), if it belongs to `of`; else NULL. */
 static struct vp_region *free_at(const struct vp_pool *pool, CUdeviceptr addr, size_t size, uint64_t of) {
     struct vp_region *r = vp_region_at(&pool->mem, addr);
     bool is_free = r && r->state == VP_FREE && vp_region_end(r) - addr >= size;
@@ -95,7 +95,7 @@ static int take(struct vp_pool *pool, struct vp_region *r, CUdeviceptr addr, con
 
 /* ---- tiny blocks ---- */
 
-/* The first free region of [from, end) that the request may use the beginning of; NULL: none. */
+/* Returns the first free region of [from, end) whose beginning the request may use; NULL: none. */
 static struct vp_region *look_for_tiny(struct vp_pool *pool, CUdeviceptr from, CUdeviceptr end,
                                        const struct vp_request *req) {
     struct vp_region *r = vp_region_at(&pool->mem, from);
@@ -104,7 +104,7 @@ static struct vp_region *look_for_tiny(struct vp_pool *pool, CUdeviceptr from, C
     return r && r->addr < end ? r : NULL;
 }
 
-/* Segment by segment, from where the last one was found. */
+/* Searches segment by segment, from where the last block was found. */
 static int take_tiny(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct books *books = pool->books;
     const size_t segment = vp_round_up(TINY_SEGMENT, pool->mem.granularity);
@@ -133,7 +133,8 @@ static int take_tiny(struct vp_pool *pool, struct vp_request *req, struct vp_reg
 
 /* ---- places ---- */
 
-/* What the host could wait for so that cudaMalloc gets the place: CUDA had waited already, in cudaFree. */
+/* Returns what the host could wait for so that cudaMalloc gets the place: with CUDA alone, cudaFree had waited already.
+ */
 static struct vp_event *host_event(const struct vp_pool *pool, CUdeviceptr addr, const struct vp_request *req) {
     struct vp_region *r = req->timeline || req->impatient ? NULL : free_at(pool, addr, req->size, OF_THE_PLAN);
     struct vp_event *event = NULL;
@@ -145,8 +146,8 @@ static struct vp_event *host_event(const struct vp_pool *pool, CUdeviceptr addr,
     return event;
 }
 
-/* The next place, if it is of that size, and free; `*out` is NULL if the cache is to serve. Errors: none has changed.
- */
+/* Takes the next place, if it has that size and is free. `*out` is NULL if the cache must serve. On errors, nothing has
+ * changed. */
 static int take_place(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     struct books *books = pool->books;
     const struct vp_stalloc_plan *plan = books->plan;
@@ -155,7 +156,7 @@ static int take_place(struct vp_pool *pool, struct vp_request *req, struct vp_re
     const struct vp_stalloc_place *place = &plan->places[books->next];
     const CUdeviceptr at = books->base + place->offset;
     struct vp_region *r = place->size == req->size ? usable_at(pool, at, place->size, OF_THE_PLAN, req) : NULL;
-    /* Perhaps it is over, and nobody has looked. */
+    /* Perhaps the work on it is over, and nobody has checked yet. */
     if (!r && place->size == req->size && free_at(pool, at, req->size, OF_THE_PLAN) && vp_fit_refresh(&pool->mem))
         r = usable_at(pool, at, place->size, OF_THE_PLAN, req);
     if (!r && place->size == req->size && (req->await = host_event(pool, at, req)))
@@ -166,7 +167,7 @@ static int take_place(struct vp_pool *pool, struct vp_request *req, struct vp_re
     return err;
 }
 
-/* What a module may use of [low, high): the smallest stretch that is free now and large enough. */
+/* Finds what a module may use of [low, high): the smallest free stretch that is large enough. */
 static void look_within(struct vp_pool *pool, CUdeviceptr low, CUdeviceptr high, const struct vp_request *req,
                         CUdeviceptr *best, size_t *best_size) {
     for (struct vp_region *r = vp_region_at(&pool->mem, low); r && r->addr < high; r = vp_region_next(r)) {
@@ -193,7 +194,7 @@ static int take_room(struct vp_pool *pool, size_t visit, const struct vp_request
     return best ? take(pool, vp_region_at(&pool->mem, best), best, req, out) : 0;
 }
 
-/* The module that the program is in, if its requests are not counted. */
+/* Returns the module that the program is in, if its requests take no places of the plan. */
 static const struct module_open *module_of(const struct books *books) {
     const struct module_open *last = books->opened ? &books->open[books->opened - 1] : NULL;
     return last && last->module < books->plan->module_count ? last : NULL;
@@ -208,7 +209,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
     if (req->timeline && !books->first_stream)
         books->first_stream = req->timeline->id;
     books->several |= req->timeline && books->first_stream != req->timeline->id;
-    /* Asked again for want of memory, it is the same request, which the cache is to serve. */
+    /* A request that is repeated for lack of memory was counted already; the cache serves it. */
     if (req->impatient || req->pressed)
         return vp_bfc_alloc(pool, req, out);
     const size_t before = books->next;
@@ -216,7 +217,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
     const bool placed = *out != NULL;
     if (!err && !placed)
         err = vp_bfc_alloc(pool, req, out);
-    /* After a wait it is asked again, as if for the first time. */
+    /* After a wait, the request is repeated as if for the first time. */
     if (err == -EAGAIN || err == -EBUSY) {
         books->next = before;
         return err;
@@ -228,7 +229,7 @@ static int allocate(struct vp_pool *pool, struct vp_request *req, struct vp_regi
     return err;
 }
 
-/* Where several streams are at work, another one is to wait for what was freed in a place. */
+/* If there are several streams, another stream must wait for what was freed in a place. */
 static bool wants_event(const struct vp_pool *pool, const struct vp_region *block) {
     const struct books *books = pool->books;
     return books->several && vp_mapping_at(&pool->mem, block->addr)->chunk->stream == OF_THE_PLAN;
@@ -252,7 +253,8 @@ void vp_stalloc_range(struct vp_pool *pool, const char *name, uint64_t thread, u
     struct books *books = pool->books;
     if (!books->plan)
         return;
-    /* What begins at a depth ends all that was there: a thread of that id may have gone without a word. */
+    /* A range that begins at a depth ends all ranges there: an earlier thread with this id may have ended without a
+     * notice. */
     for (unsigned i = books->opened; i; i--)
         if (books->open[i - 1].thread == thread && books->open[i - 1].depth >= depth) {
             memmove(&books->open[i - 1], &books->open[i], (books->opened - i) * sizeof *books->open);
@@ -302,7 +304,7 @@ static int open_books(struct vp_pool *pool) {
     int err = get_range(pool, vp_round_up(plan->peak, pool->mem.granularity), OF_THE_PLAN, VP_ZONE_LARGE, &books->base);
     if (err)
         books->base = 0;
-    /* Where the device has no room for the plan, the cache serves. */
+    /* If the device has no room for the plan, the cache serves. */
     return err == -ENOMEM ? 0 : err;
 }
 

@@ -25,7 +25,7 @@ int vp_stalloc_fault(struct vp_stalloc_reader *r, const char *format, ...) {
 
 /* ---- fields ---- */
 
-/* Decimal digits alone, at most `most`. */
+/* Reads a number of decimal digits only, at most `most`. */
 static bool number(const char *text, uint64_t most, uint64_t *out) {
     *out = 0;
     for (const char *c = text; *c; c++)
@@ -39,7 +39,7 @@ static int digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* In place; false: no text of ours. */
+/* Decodes a text in place. False: it is not encoded as ours are. */
 static bool decode(char *text) {
     char *to = text;
     for (; *text; text++) {
@@ -57,7 +57,7 @@ static bool decode(char *text) {
     return true;
 }
 
-/* Exactly so many fields behind the first one. */
+/* Splits a line into exactly `count` fields after the first one. */
 static bool fields(char *line, char **f, size_t count) {
     size_t n = 0;
     strsep(&line, ",");
@@ -73,7 +73,7 @@ size_t vp_stalloc_room(size_t count) {
     return room;
 }
 
-/* Room for one more of `size` bytes behind `count` of them. */
+/* Makes room for another item of `size` bytes after `count` items. */
 static void *add(struct vp_stalloc_reader *r, void *items, size_t *room, size_t count, size_t size) {
     char *array = *(void **)items;
     if (count == *room) {
@@ -165,7 +165,7 @@ static int request(struct vp_stalloc_reader *r, char *line) {
     return 0;
 }
 
-/* A step that begins is where a longer run goes on behind the end. */
+/* Reads a phase. If it begins a step, a longer run continues there after the end of the plan. */
 static int phase(struct vp_stalloc_reader *r, char *line) {
     char *f[2];
     uint64_t first;
@@ -186,7 +186,7 @@ size_t vp_stalloc_module(const struct vp_stalloc_plan *plan, const char *name) {
     return i;
 }
 
-/* 0 or -ENOMEM. */
+/* Finds a module, or adds it. 0 or -ENOMEM. */
 static int find_module(struct vp_stalloc_reader *r, const char *name, struct vp_stalloc_module **out) {
     struct vp_stalloc_plan *plan = r->plan;
     size_t i = vp_stalloc_module(plan, name), length = strlen(name) + 1;

@@ -17,47 +17,48 @@
 
 enum { VP_STALLOC_VERSION = 2 };
 
-/* The caller fills in what comes first; the rest is all zero then. */
+/* The caller sets the members up to `phase`; the others must be zero. */
 struct vp_stalloc_reader {
     const char *path; /* for messages */
     char *message;
     size_t message_room;
     void *context;
-    /* More room, with what was there; NULL: there is none. */
+    /* Enlarges memory and keeps its contents. NULL: there is none. */
     void *(*grow)(void *context, void *old, size_t had, size_t wanted);
-    /* What it was made of. 0 or a negative errno. */
+    /* Gets what the plan was made from. 0 or a negative errno. */
     int (*made)(void *context, const char *trace);
-    /* A device's plan begins: where it is to be put, all zero (NULL: nowhere). 0; -EEXIST, -E2BIG or another errno. */
+    /* Begins a device's plan. Sets where it is put, all zero (NULL: nowhere). 0; -EEXIST, -E2BIG or another errno. */
     int (*device)(void *context, uint16_t number, uint64_t bound, struct vp_stalloc_plan **plan);
-    /* A phase of that device. 0 or a negative errno. */
+    /* Gets a phase of that device. 0 or a negative errno. */
     int (*phase)(void *context, size_t first, const char *name);
 
-    bool published; /* by STAlloc's planner */
+    bool published; /* made by STAlloc's planner */
     size_t line;
     unsigned version;
-    uint16_t number; /* of the device that is open */
+    uint16_t number; /* of the current device */
     bool open, ended;
-    size_t wanted, count; /* its requests: promised, and read */
+    size_t wanted, count; /* its requests: announced, and read so far */
     uint64_t peak;
-    size_t phases; /* of that device, so far */
-    size_t step;   /* of the visits, the first of the last step */
+    size_t phases; /* of that device so far */
+    size_t step;   /* index of the first visit of the last step */
     struct vp_stalloc_plan *plan;
     struct {
         size_t places, modules, visits, spaces, names;
     } room;
 };
 
-/* One line, which is changed; -EINVAL with one line of fault in `message`, -ENOMEM, or what a callback said. */
+/* Reads a line, and changes it. 0; -EINVAL with one line of fault in `message`; -ENOMEM; or what a callback returned.
+ */
 int vp_stalloc_read_line(struct vp_stalloc_reader *r, char *line, size_t length);
-/* After the last line. */
+/* To be called after the last line. */
 int vp_stalloc_read_end(struct vp_stalloc_reader *r);
-/* Says what is wrong with the line. -EINVAL. */
+/* Says what is wrong with the line. Returns -EINVAL. */
 int vp_stalloc_fault(struct vp_stalloc_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Room that an array of so many items has, in items: what `grow` was asked for. */
+/* Returns the capacity, in items, that an array of `count` items has: what `grow` was asked for. */
 size_t vp_stalloc_room(size_t count);
 
-/* A whole file for one device, into anonymous memory: NULL, with one line in the log, if it is none. */
+/* Reads the plan of one device from a file into anonymous memory. NULL, with a message in the log, if there is none. */
 struct vp_stalloc_plan *vp_stalloc_load(const char *path, unsigned device);
-/* Gives that back; NULL is none. */
+/* Frees such a plan; it may be NULL. */
 void vp_stalloc_unload(struct vp_stalloc_plan *plan);

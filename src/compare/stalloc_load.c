@@ -13,12 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* More is no plan of ours: some hundred million requests. */
+/* The largest plan file: some hundred million requests. */
 static const off_t MOST = (off_t)4 << 30;
 
 struct loading {
     unsigned device, devices;
-    bool any; /* whatever the device's number, as there is but one */
+    bool any; /* any device's number will do, as the file has only one */
     struct vp_stalloc_plan plan;
     bool found;
 };
@@ -51,7 +51,8 @@ static int read_text(struct vp_stalloc_reader *r, char *text, size_t size) {
     return err ? err : vp_stalloc_read_end(r);
 }
 
-/* 0 or a negative errno, with a message. The file's pages are private: they are cut into fields. */
+/* Reads a file. 0 or a negative errno, with a message. The file's pages are mapped privately, as lines are cut into
+ * fields. */
 static int read_file(struct loading *l, const char *path, char *message, size_t room) {
     struct stat st;
     struct vp_stalloc_reader r = {

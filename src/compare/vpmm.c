@@ -32,7 +32,7 @@ struct run {
     uint64_t stream, age; /* age of its oldest part */
 };
 
-/* The run that begins at `piece` (whose first byte is `begin`); returns the piece behind it. */
+/* Makes the run that begins at `piece` (whose first byte is `begin`). Returns the piece behind the run. */
 static const struct vp_piece *run_at(struct vp_region *r, const struct vp_piece *piece, CUdeviceptr begin,
                                      struct run *run) {
     *run = (struct run){r, begin, piece->end, piece->stream, piece->age};
@@ -53,7 +53,7 @@ static bool better(const struct run *a, const struct run *b, enum order order) {
     return sa != sb ? sa < sb : a->begin < b->begin;
 }
 
-/* The best run with room, of the stream's own or of others, usable in this way. */
+/* Finds the best run that is large enough, of the stream's own or of others, usable in this way. */
 static struct vp_fit find(struct vp_pool *pool, const struct vp_request *req, bool own, enum vp_usable use,
                           enum order order) {
     struct run run, best = {0};
@@ -84,12 +84,12 @@ struct harvest {
     size_t count, want;
 };
 
-/* Runs in order of age, then address: is `a` before `b`? */
+/* Orders runs by age, then address: is `a` before `b`? */
 static bool older(const struct run *a, const struct run *b) {
     return a->age != b->age ? a->age < b->age : a->begin < b->begin;
 }
 
-/* The next run after `last` in that order (`last` NULL: the first); false if there is none. */
+/* Finds the next run after `last` in that order (`last` NULL: the first). False: there is none. */
 static bool next_run(struct vp_pool *pool, const struct vp_request *req, bool own, const struct run *last,
                      struct run *out) {
     struct run run;
@@ -135,7 +135,7 @@ static size_t usable_pages(struct vp_pool *pool, const struct vp_request *req, e
 /* Maps `fresh` new pages and then the harvested ones into a hole. */
 static int build(struct vp_pool *pool, const struct vp_request *req, enum vp_usable use, struct vp_fit *fit) {
     struct vp_region *hole;
-    /* The hole first: to find one may take idle pages away. */
+    /* Find the hole first: that may release idle pages. */
     int err = vp_pool_hole(pool, VP_ZONE_LARGE, req->size, true, &hole);
     CUdeviceptr addr = err ? 0 : hole->addr;
     size_t pages = req->size / pool->mem.granularity, have = usable_pages(pool, req, use);

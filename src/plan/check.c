@@ -11,7 +11,7 @@ struct moment {
     bool begins;
 };
 
-/* Ends come before beginnings at the same time. */
+/* Orders events by time. At the same time, ends come before beginnings. */
 static int by_time(const void *a, const void *b) {
     const struct moment *x = a, *y = b;
     if (x->time != y->time)
@@ -21,7 +21,7 @@ static int by_time(const void *a, const void *b) {
     return (x->block > y->block) - (x->block < y->block);
 }
 
-/* What is alive, in order of address: a sorted array, in which a block is found by bisection. */
+/* The blocks that are alive: an array sorted by address, in which a block is found by bisection. */
 struct alive {
     size_t *blocks, count;
 };

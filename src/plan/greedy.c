@@ -19,7 +19,7 @@ static uint64_t lowest_fit(const struct vp_plan_taken *g, uint64_t size) {
     return at;
 }
 
-/* The first `count` of an order. */
+/* Places the first `count` items of an order. */
 static int place(struct vp_plan_taken *g, const uint32_t *order, size_t count, uint64_t *peak) {
     vp_plan_taken_clear(g);
     *peak = 0;
@@ -51,7 +51,7 @@ static int by_weight(const void *a, const void *b) {
 
 enum { ORDERS = 3, PATIENCE = 200, SMALL = 8192 };
 
-/* The large items are ranked by weight, and come before all others, which are ranked by size. */
+/* Large items are ranked by weight, and come before all others, which are ranked by size. */
 struct orders {
     struct ranked *ranked;
     uint32_t *order, *best;
@@ -93,14 +93,14 @@ static void sort(struct orders *o) {
         o->order[i] = o->ranked[i].item;
 }
 
-/* What lay above the bound is placed before others of its weight next time. */
+/* Items that reach above the bound gain weight, so that they are placed earlier next time. */
 static void blame(const struct vp_plan_taken *g, struct orders *o, uint64_t bound) {
     for (size_t i = 0; i < o->large; i++)
         if (g->offset[o->ranked[i].item] + g->in->items[o->ranked[i].item].size > bound)
             o->ranked[i].weight *= 1.5;
 }
 
-/* Tries one kind of order and what becomes of it; `least` is the best peak of the large items so far. */
+/* Tries one kind of order, and improves it; `least` is the best peak of the large items so far. */
 static int improve(struct vp_plan_taken *g, struct orders *o, int kind, uint64_t capacity, double until,
                    uint64_t *least, unsigned *rounds) {
     uint64_t best = UINT64_MAX, reached;

@@ -11,10 +11,10 @@ struct vp_plan_item {
 
 struct vp_plan_instance {
     struct vp_plan_item *items; /* in order of begin */
-    uint32_t *number;           /* of the block that an item is */
+    uint32_t *number;           /* by item, the number of its block */
     size_t count;
     uint32_t times;
-    uint64_t *alive; /* bytes alive in each rank */
+    uint64_t *alive; /* by rank, the bytes that are alive */
     uint64_t lower_bound;
 };
 
@@ -24,14 +24,14 @@ void vp_plan_instance_finish(struct vp_plan_instance *in);
 /* ---- taken.c: which addresses are taken while an item lives ---- */
 
 struct vp_plan_link {
-    uint32_t item, next; /* next: a link's number and one, 0 for none */
+    uint32_t item, next; /* next: the index of the next link, plus one; 0: none */
 };
 
 struct vp_plan_taken {
     const struct vp_plan_instance *in;
     uint64_t *offset;
     bool *placed;
-    uint32_t *first; /* of each rank, the first item that begins there or later */
+    uint32_t *first; /* by rank, the first item that begins there */
     /* A segment tree over the ranks: each placed item hangs at the nodes that its lifetime covers. */
     uint32_t leaves;
     uint32_t *head;
@@ -44,20 +44,20 @@ struct vp_plan_taken {
     size_t span_count;
 };
 
-/* 0 or -ENOMEM; to be finished either way. */
+/* Begins with nothing placed. 0 or -ENOMEM; to be finished in either case. */
 int vp_plan_taken_start(struct vp_plan_taken *t, const struct vp_plan_instance *in);
 void vp_plan_taken_finish(struct vp_plan_taken *t);
-/* Nothing is placed. */
+/* Removes all placed items. */
 void vp_plan_taken_clear(struct vp_plan_taken *t);
-/* What is placed and alive at some time when the item is, as `spans`, the lowest first. */
+/* Sets `spans` to the placed items that are alive at some time when the item is, the lowest first. */
 void vp_plan_taken_by(struct vp_plan_taken *t, uint32_t item);
-/* The item is placed there. 0 or -ENOMEM. */
+/* Places the item at the offset. 0 or -ENOMEM. */
 int vp_plan_taken_add(struct vp_plan_taken *t, uint32_t item, uint64_t offset);
 
 /* ---- the planners ---- */
 
-/* Greedy placements in better and better orders until `until` (seconds of the monotonic clock) or the capacity: the
- * best offsets and their peak. -ENOMEM, or 0. */
+/* Places items greedily in better and better orders, until `until` (seconds of the monotonic clock) or until the
+ * capacity is met. Returns the best offsets and their peak. -ENOMEM, or 0. */
 int vp_plan_greedy(const struct vp_plan_instance *in, uint64_t capacity, double until, uint64_t *offsets,
                    uint64_t *peak, unsigned *rounds);
 

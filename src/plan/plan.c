@@ -10,7 +10,7 @@
 /* More blocks than this are not searched: the search's cost grows with their square. */
 enum { SEARCHABLE = 4096 };
 
-/* The share of the time that the greedy placements may take where a search can follow. */
+/* The share of the time that greedy placements may take if a search can follow. */
 #define GREEDY_SHARE 0.1
 
 double vp_plan_now(void) {
@@ -55,7 +55,7 @@ static size_t unique(uint64_t *values, size_t count) {
 static void sum_alive(struct vp_plan_instance *in) {
     for (size_t i = 0; i < in->count; i++) {
         in->alive[in->items[i].begin] += in->items[i].size;
-        in->alive[in->items[i].end] -= in->items[i].size; /* wraps, and back again in the sum */
+        in->alive[in->items[i].end] -= in->items[i].size; /* wraps around, and back again in the sum */
     }
     for (uint32_t t = 0; t < in->times; t++) {
         in->alive[t] += t ? in->alive[t - 1] : 0;
@@ -130,8 +130,8 @@ static uint64_t peak_of(const struct vp_plan_instance *in, const uint64_t *offse
     return peak;
 }
 
-/* A capacity that was asked for is searched first. Else, and where it cannot be had, one half way between the peak that
- * was found and the least that is not known to be too little, and again. */
+/* Searches for better plans. A requested capacity is tried first. Without one, or if it cannot be met, each try is half
+ * way between the best peak so far and the least capacity not known to be too small. */
 static int search_down(const struct vp_plan_instance *in, uint64_t least, bool asked, double until, uint64_t *offsets,
                        struct vp_plan_figures *figures) {
     uint64_t *found = malloc((in->count + 1) * sizeof *found);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The clock is looked at once in so many steps. */
+/* The clock is read once in so many steps. */
 enum { STEPS = 256 };
 
 struct search {
@@ -18,17 +18,17 @@ struct search {
     uint64_t capacity;
     double until;
     unsigned steps;
-    bool over;                /* the time was up */
-    const uint32_t *priority; /* of items: the lower, the earlier among equals */
-    uint64_t *low;            /* the least offset that is still open to an item; its offset once it is placed */
-    uint64_t *floor, *rest;   /* of ranks: the least offset open to what is to come, and the bytes of that */
+    bool over;                /* the time is up */
+    const uint32_t *priority; /* by item: among equals, the lower comes first */
+    uint64_t *low;            /* by item: the least offset that is still open; its offset once it is placed */
+    uint64_t *floor, *rest;   /* by rank: the least offset open to remaining items, and their bytes */
     /* A stack: lists of items and saved offsets. */
     uint32_t *stack;
     uint64_t *saved;
     size_t used, room;
 };
 
-/* What was placed last: whatever comes lies higher, or as high and later in priority. */
+/* What was placed last: later items are higher, or as high and later in priority. */
 struct last {
     uint64_t offset;
     int64_t priority;
@@ -40,7 +40,7 @@ static bool overlap(const struct vp_plan_item *a, const struct vp_plan_item *b) 
     return a->begin < b->end && b->begin < a->end;
 }
 
-/* Whether what is to come can still lie below the capacity at every moment. */
+/* Can the remaining items still be below the capacity at every time? */
 static bool possible(struct search *s, const uint32_t *items, size_t count, uint64_t least) {
     uint32_t begin = UINT32_MAX, end = 0;
     for (size_t i = 0; i < count; i++) {
@@ -74,7 +74,7 @@ static bool out_of_time(struct search *s) {
     return s->over;
 }
 
-/* Items come in order of begin: each group that shares no moment with the next is solved by itself. */
+/* Solves groups of items apart. Items are in order of begin; a group shares no time with the next. */
 static bool solve_apart(struct search *s, uint32_t *items, size_t count, struct last last) {
     for (size_t from = 0; from < count;) {
         uint32_t end = s->in->items[items[from]].end;
@@ -89,7 +89,7 @@ static bool solve_apart(struct search *s, uint32_t *items, size_t count, struct 
     return true;
 }
 
-/* Places an item, and goes on with the others. `alone`: none of them shares a moment with it. */
+/* Places an item, and continues with the others. `alone`: none of them shares a time with it. */
 static bool try(struct search *s, const uint32_t *items, size_t count, uint32_t chosen, bool *alone) {
     const struct vp_plan_item *it = &s->in->items[chosen];
     struct last last = {s->low[chosen], s->priority[chosen]};
@@ -123,7 +123,7 @@ static bool comes_after(const struct search *s, uint32_t item, struct last last)
     return s->low[item] > last.offset || (s->low[item] == last.offset && (int64_t)s->priority[item] > last.priority);
 }
 
-/* The first to try that comes after `last`, below the height; UINT32_MAX: none. */
+/* Returns the first item to try after `last` and below the height; UINT32_MAX: none. */
 static uint32_t next(const struct search *s, const uint32_t *items, size_t count, uint64_t height, struct last last) {
     uint32_t chosen = UINT32_MAX;
     for (size_t i = 0; i < count; i++) {
@@ -140,7 +140,7 @@ static bool solve(struct search *s, uint32_t *items, size_t count, struct last l
     bool alone = false;
     if (!count)
         return true;
-    /* Whatever begins at this height or above would leave room for a whole block beneath it. */
+    /* An item at this height or above would leave room for a whole block beneath it. */
     for (size_t i = 0; i < count; i++) {
         uint64_t top = s->low[items[i]] + s->in->items[items[i]].size;
         height = top < height ? top : height;
@@ -176,13 +176,13 @@ static const uint8_t heuristics[][3] = {{WIDTH, AREA, TOTAL}, {TOTAL, AREA, WIDT
                                         {AREA, TOTAL, WIDTH}, {SIZE, WIDTH, TOTAL}, {WIDTH, TOTAL, AREA}};
 enum { HEURISTICS = sizeof heuristics / sizeof *heuristics };
 
-/* From 1 to 1 + spread, the same in each run. */
+/* A pseudo-random factor from 1 to 1 + spread, the same in each run. */
 static double noise(uint64_t *state, double spread) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return 1 + spread * (double)(*state >> 40) / (double)(1 << 24);
 }
 
-/* The first turns are by the measures alone; each round after them blurs them more. */
+/* Sets priorities. The first turns use only the measures; each later round blurs them more. */
 static void prioritise(const struct vp_plan_instance *in, unsigned turn, uint64_t *state, struct measure *sorted,
                        uint32_t *priority) {
     const uint8_t *keys = heuristics[turn % HEURISTICS];

@@ -21,7 +21,7 @@ static int put(struct vp_plan_spares *spares, uint64_t low, uint64_t high) {
     return 0;
 }
 
-/* Between the spans that are taken meanwhile. */
+/* Adds the gaps between the spans that are taken in the stretch. */
 static int gaps(const struct vp_plan_taken *taken, uint64_t peak, struct vp_plan_spares *spares) {
     uint64_t at = 0;
     int err = 0;

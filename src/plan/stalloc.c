@@ -32,7 +32,7 @@ struct groups {
     struct group *items;
     struct vp_plan_block *wholes;
     struct vp_plan_block *scratch; /* a group's blocks, while it is planned */
-    size_t *apart;                 /* before two groups are fused: the offsets of their blocks */
+    size_t *apart;                 /* the offsets of two groups' blocks before they are fused */
     size_t count;
 };
 
@@ -83,13 +83,14 @@ static double product(const struct group *group) {
     return (double)group->whole.size * (double)(group->whole.end - group->whole.begin);
 }
 
-/* Groups that follow each other in the order of phases are neighbours if they live at the same time for a while. */
+/* Are the groups neighbours: do they follow each other in the order of phases, and live at the same time for a while?
+ */
 static bool neighbours(const struct group *a, const struct group *b) {
     return a->whole.begin < b->whole.end && b->whole.begin < a->whole.end &&
            (a->first_phase == b->first_phase || b->first_phase - a->first_phase == 1);
 }
 
-/* Fuses `b` into `a` if that is worth it. 1, 0 or -ENOMEM. */
+/* Fuses `b` into `a` if that is worth it. Returns 1 if it was, else 0 or -ENOMEM. */
 static int fuse(struct groups *g, struct group *a, const struct group *b) {
     struct group both = {
         .from = a->from, .count = a->count + b->count, .first_phase = a->first_phase, .last_phase = b->last_phase};
@@ -147,7 +148,7 @@ struct layers {
     size_t count;
 };
 
-/* The lowest gap of a layer that is larger than the item: true and its address. */
+/* Finds the lowest gap in a layer that is larger than the item. True: `offset` is its address. */
 static bool gap_of(const struct layers *l, uint64_t size, uint64_t *offset) {
     size_t span = 0;
     for (size_t i = 0; i < l->count && l->items[i].size > size; i++) {
@@ -167,7 +168,7 @@ static bool gap_of(const struct layers *l, uint64_t size, uint64_t *offset) {
     return false;
 }
 
-/* Nothing of [low, high) is taken. */
+/* Is nothing in [low, high) taken? */
 static bool is_free(const struct layers *l, uint64_t low, uint64_t high) {
     size_t from = 0, to = l->taken.span_count;
     while (from < to) {
