@@ -6,16 +6,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* X(symbol, like, kind, ...): a function of libcuda; one that is declared with the same signature; and how its door is
- * made (make.h): BY_HAND in the chapter's file, else out of what follows here. The last words are always the types of
- * its parameters, which are called a, b, c and so on. cuda.h knows only the newest variant of each by its own name;
- * older ones, and those of the per-thread stream (_ptsz, _ptds), are symbols of their own. */
+/* X(symbol, like, kind, ...): a function of libcuda; a function declared with the same signature; and how the door is
+ * made (make.h): BY_HAND in the chapter's file, else generated from the rest of the line. The last words are always the
+ * types of its parameters, which are named a, b, c and so on. cuda.h declares only the newest variant of each by its
+ * own name; older ones and those of the per-thread stream (_ptsz, _ptds) are symbols of their own. */
 /* clang-format off */
 
-/* Functions by twos, whose second (_ptsz, _ptds) means the calling thread's own stream where the first means the legacy
- * one. VP_AND_OWN: it calls the first, for `own` that parameter; `made` is, in parentheses, the first one's kind with
- * what follows on that. VP_QUEUED: both are made alike, of the stream, which comes last. VP_AT_ONCE: so are copies that
- * wait, and take none. VP_ALIKE: the stream does not matter. */
+/* Pairs of functions: the second (_ptsz, _ptds) means the calling thread's own stream where the first means the legacy
+ * one. VP_AND_OWN: the second calls the first, with `own` as the stream parameter; `made`, in parentheses, is the first
+ * one's kind and its words. VP_QUEUED: both are made alike, by `made` followed by the stream. VP_AT_ONCE: so are copies
+ * that wait, which have no stream parameter. VP_ALIKE: the stream does not matter. */
 #define VP_MADE(...) __VA_ARGS__
 #define VP_DOOR(X, ...) X(__VA_ARGS__)
 #define VP_AND_OWN(X, symbol, like, own, made, ...) \
@@ -28,7 +28,7 @@
     X(symbol##_ptds, symbol, kind, true, CU_STREAM_PER_THREAD, __VA_ARGS__)
 #define VP_ALIKE(X, symbol, ...) X(symbol, __VA_ARGS__) X(symbol##_ptsz, __VA_ARGS__)
 
-/* Memory of the device at once; and that which is none of ours, but tried again when there was too little: memory.c. */
+/* Synchronous memory of the device; and other memory, whose calls are repeated if there was too little: memory.c. */
 #define VP_DOORS_MEMORY(X) \
     X(cuMemAlloc_v2, cuMemAlloc_v2, ALLOCATED, VP_PASSED_cuMemAlloc, b, vp_api_alloc(a, b), CUdeviceptr *, size_t) \
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2, ALLOCATED, VP_PASSED_cuMemAllocPitch, vp_pitched(c, d), \
@@ -44,9 +44,9 @@
     X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, TRIED, CUmipmappedArray *, const CUDA_ARRAY3D_DESCRIPTOR *, \
       unsigned int)
 
-/* Memory in the order of streams, and the pools that it is from: mempool.c. The pools' handles stay CUDA's own; what
- * they would hand out and report is ours where we serve them. To ask from no pool is an error in CUDA, and a block of
- * the pool is none of a pool that can be exported: those stay with CUDA. */
+/* Stream-ordered memory, and its pools: mempool.c. The pools' handles stay CUDA's own; what they would hand out and
+ * report is ours if we serve them. An allocation from no pool is an error in CUDA, and our blocks are not from a pool
+ * that can be exported: both stay with CUDA. */
 #define VP_DOORS_MEMPOOL(X) \
     VP_AND_OWN(X, cuMemAllocAsync, cuMemAllocAsync, c, \
       (ALLOCATED, VP_PASSED_cuMemAllocAsync, b, vp_api_alloc_async(a, b, NULL, c)), CUdeviceptr *, size_t, CUstream) \
@@ -79,9 +79,9 @@
     X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, THEN, imported("memory pool imported"), \
       CUmemoryPool *, void *, CUmemAllocationHandleType, unsigned long long)
 
-/* Handles of physical memory that the program makes itself: vmm.c. They are counted, so that the statistics can say
- * whose the device's memory is. A release is told before: after it another thread may be given the same handle. What the
- * pool has mapped is to these calls what cuMemAlloc's memory is: no mapping of the program's. */
+/* Handles of physical memory that the program creates itself: vmm.c. They are counted, so that the statistics can say
+ * who holds the device's memory. A release is noted before the call: after it, another thread may get the same handle.
+ * To these calls, memory of the pool looks like cuMemAlloc's: it is no mapping of the program's. */
 #define VP_DOORS_VMM(X) \
     X(cuMemCreate, cuMemCreate, SIZED, memory_of(b, c), vp_api_other_created(device_of(c), *a, b), \
       CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long) \
@@ -100,7 +100,7 @@
     X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, THEN, \
       imported("physical memory imported"), CUmemGenericAllocationHandle *, void *, CUmemAllocationHandleType)
 
-/* What is asked about memory: query.c. */
+/* Queries about memory: query.c. */
 #define VP_DOORS_QUERY(X) \
     X(cuMemGetInfo_v2, cuMemGetInfo_v2, SERVED, vp_api_mem_info(a, b), size_t *, size_t *) \
     X(cuMemGetAddressRange_v2, cuMemGetAddressRange_v2, SERVED, asked(vp_api_address_range(a, b, c), &c), CUdeviceptr *, \
@@ -118,8 +118,7 @@
       (vp_bare_pin(b, c), b = vp_api_shown_address(b, c)), vp_api_registered(b), void *, CUdeviceptr, size_t, \
       CUmemRangeHandleType, unsigned long long)
 
-/* What other processes share, by legacy IPC and otherwise: ipc.c. A handle that the pool made is opened by us, any
- * other by CUDA. */
+/* Sharing with other processes, by legacy IPC and otherwise: ipc.c. We open handles that a pool made, CUDA others. */
 #define VP_DOORS_IPC(X) \
     X(cuIpcGetMemHandle, cuIpcGetMemHandle, SERVED, shared(a, b), CUipcMemHandle *, CUdeviceptr) \
     X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, BY_HAND) \
@@ -186,8 +185,8 @@
       void *, unsigned int) \
     X(cuEventSynchronize, cuEventSynchronize, WAITED, VP_WAITED_EVENT, NULL, CUevent)
 
-/* What is queued on streams, but for copies: stream.c. Each is noted, since the legacy stream's rule orders streams by it;
- * and may want memory of the device, as a kernel does that its first launch loads. */
+/* Work queued on streams, except copies: stream.c. Each call is noted, since the legacy stream orders other streams by
+ * it. It may also need device memory, as the first launch of a kernel does, which loads the kernel. */
 #define VP_ON(X, symbol, stream, ...) VP_QUEUED(X, symbol, symbol, stream, (LAUNCHED, false), __VA_ARGS__)
 #define VP_FILLS(X, bits, type) \
     VP_AT_ONCE(X, cuMemsetD##bits##_v2, LAUNCHED, CUdeviceptr, type, size_t) \
@@ -235,7 +234,7 @@
     VP_ON(X, cuMemMapArrayAsync, c, CUarrayMapInfo *, unsigned int, CUstream) \
     VP_ON(X, cuStreamAttachMemAsync, a, CUstream, CUdeviceptr, size_t, unsigned int)
 
-/* Contexts, what they set aside, and their peers: context.c. */
+/* Contexts, the memory that they reserve, and their peers: context.c. */
 #define VP_DOORS_CONTEXT(X) \
     X(cuCtxCreate, vp_ctx_create_v2, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, unsigned int, CUdevice) \
     X(cuGLCtxCreate_v2, vp_ctx_create_v2, TRIED_THEN, vp_api_context_created(*a, false), CUcontext *, unsigned int, CUdevice) \
@@ -271,8 +270,8 @@
     X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, TRIED_THEN, res = peer_enabled(a), CUcontext, unsigned int) \
     X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, THEN, vp_api_peer_disabled(a), CUcontext)
 
-/* Modules and libraries: context.c. They take memory of the device when they are loaded, or lazily, when a function or a
- * variable of theirs is first asked for, or launched: then for its threads, its heap and what it prints, too. */
+/* Modules and libraries: context.c. They take device memory when they are loaded, or lazily when one of their functions
+ * or variables is first asked for or launched; then also for local memory, the heap and printf(). */
 #define VP_DOORS_MODULE(X) \
     X(cuModuleLoad, cuModuleLoad, TRIED, CUmodule *, const char *) \
     X(cuModuleLoadData, cuModuleLoadData, TRIED, CUmodule *, const void *) \
@@ -295,8 +294,8 @@
     X(cuKernelGetAttribute, cuKernelGetAttribute, TRIED, int *, CUfunction_attribute, CUkernel, CUdevice) \
     X(cuKernelSetAttribute, cuKernelSetAttribute, TRIED, CUfunction_attribute, int, CUkernel, CUdevice)
 
-/* Graphs: graph.c. One that allocates gets its memory when it is made, uploaded or launched: in one piece, before any
- * of it is queued. The stream to upload on is among the parameters of instantiation, and means another by each name. */
+/* Graphs: graph.c. A graph that allocates gets its memory when it is instantiated, uploaded or launched, in one piece,
+ * before work is queued. The upload stream is a parameter of instantiation, and means another stream by each name. */
 #define VP_DOORS_GRAPH(X) \
     X(cuGraphInstantiate, vp_graph_instantiate_v2, TRIED, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t) \
     X(cuGraphInstantiate_v2, vp_graph_instantiate_v2, TRIED, CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t) \
@@ -330,7 +329,7 @@
     X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, NODE, c = open_node(c, &own), (void)0, CUgraphExec, \
       CUgraphNode, CUgraphNodeParams *)
 
-/* Copies, which may have to go another way between devices that cannot reach each other: copy.c. */
+/* Copies, which may need another way between devices that cannot reach each other: copy.c. */
 #define VP_DOORS_COPY(X) \
     VP_AT_ONCE(X, cuMemcpy, RANGE, CUdeviceptr, CUdeviceptr, size_t) \
     VP_QUEUED(X, cuMemcpyAsync, cuMemcpyAsync, d, (RANGE, false), CUdeviceptr, CUdeviceptr, size_t, CUstream) \
@@ -355,7 +354,7 @@
     VP_AT_ONCE(X, cuMemcpy3DPeer, PEER_AREA, const CUDA_MEMCPY3D_PEER *) \
     VP_QUEUED(X, cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync, b, (PEER_AREA, false), const CUDA_MEMCPY3D_PEER *, CUstream)
 
-/* Copies with attributes, alone and many at once, which go one by one where some have to go another way: copy_batch.c. */
+/* Copies with attributes, single and in batches, which are split if some copies need another way: copy_batch.c. */
 #define VP_DOORS_BATCH(X) \
     VP_QUEUED(X, cuMemcpyBatchAsync, vp_memcpy_batch_v1, i, (BATCH, e, g, h), CUdeviceptr *, CUdeviceptr *, size_t *, \
       size_t, struct CUmemcpyAttributes_st *, size_t *, size_t, size_t *, CUstream) \
@@ -381,12 +380,12 @@
     VP_DOORS_QUEUE(X) \
     VP_DOORS_CONTEXT(X) VP_DOORS_MODULE(X) VP_DOORS_GRAPH(X) VP_DOORS_COPY(X) VP_DOORS_BATCH(X) VP_DOORS_RESOLVER(X)
 
-/* Those that begin in head.S, and go on in C under the name vp_body_... */
+/* Doors that begin in head.S, and continue in C under the name vp_body_... */
 #define VP_DOORS_WITH_HEAD(X) \
     X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocAsync) \
     X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) X(cuMemMap) X(cuMemUnmap) X(cuModuleGetGlobal_v2) X(cuLibraryGetGlobal)
 
-/* No doors: what the doors themselves ask the driver. */
+/* Not doors, but functions of the driver that doors themselves call. */
 #define VP_DOORS_ASK(X) \
     X(cuCtxGetApiVersion, cuCtxGetApiVersion) \
     X(cuCtxGetCurrent, cuCtxGetCurrent) \
@@ -401,8 +400,8 @@
     X(cuEventDestroy_v2, cuEventDestroy_v2) \
     X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode)
 
-/* X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these through the dynamic linker
- * alone. Looked up in a handle they stay the library's own, which comes back to us through the driver. */
+/* X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these only through the dynamic linker.
+ * If it looks them up in a handle, it gets the library's own, which reach us through the driver. */
 #define VP_DOORS_RUNTIME(X) \
     X(cudaMalloc, cudaMalloc, ALLOCATES, alloc(a, b, __builtin_return_address(0)), a && b, void **, size_t) \
     X(cudaMallocPitch, cudaMallocPitch, ALLOCATES, alloc_pitch(a, b, c, d), a && b && c && d, void **, size_t *, \
@@ -424,8 +423,8 @@
     VP_ALIKE(X, cudaGetDriverEntryPointByVersion, cudaGetDriverEntryPointByVersion, RESOLVES, const char *, void **, \
       unsigned int, unsigned long long, enum cudaDriverEntryPointQueryResult *)
 
-/* X(symbol, ranks, ...): functions of libnccl that make a communicator of as many ranks, or (0) register memory with one:
- * nccl.c. */
+/* X(symbol, ranks, ...): functions of libnccl that create a communicator of `ranks` ranks, or (0) register memory with
+ * one: nccl.c. */
 #define VP_DOORS_NCCL(X) \
     X(ncclCommInitRank, b, void **, int, vp_nccl_unique_id, int) \
     X(ncclCommInitRankConfig, b, void **, int, vp_nccl_unique_id, int, void *) \
@@ -435,10 +434,10 @@
     X(ncclCommRegister, registered(b, c), void *, void *, size_t, void **) \
     X(ncclCommWindowRegister, registered(b, c), void *, void *, size_t, void **, int)
 
-/* X(symbol): functions of PyTorch's libraries, by their C++ names, which stay as they are in every version that has them.
- * Those that tell of streams, sizes and blocks are in torch.c: CURRENT is c10::cuda::getCurrentCUDAStream(signed char),
+/* X(symbol): functions of PyTorch's libraries, by their C++ names, which are the same in every version that has them.
+ * Those that report streams, sizes and blocks are in torch.c: CURRENT is c10::cuda::getCurrentCUDAStream(signed char),
  * STREAM c10::cuda::CUDAStream::stream() const, ROUND the two of roundup_power2_divisions(unsigned long), REPORT
- * c10::reportMemoryUsageToProfiler(). Those that only tell that they are called are in pass.S. */
+ * c10::reportMemoryUsageToProfiler(). Those whose calls are only noted are in pass.S. */
 #define VP_TORCH_CURRENT _ZN3c104cuda20getCurrentCUDAStreamEa
 #define VP_TORCH_STREAM _ZNK3c104cuda10CUDAStream6streamEv
 #define VP_TORCH_ROUND_CUDA _ZN3c104cuda20CUDACachingAllocator19CUDAAllocatorConfig24roundup_power2_divisionsEm
@@ -447,9 +446,9 @@
 #define VP_DOORS_TORCH_TOLD(X) \
     X(VP_TORCH_CURRENT) X(VP_TORCH_STREAM) X(VP_TORCH_ROUND_CUDA) X(VP_TORCH_ROUND) X(VP_TORCH_REPORT)
 
-/* X(name, symbol): an allocation was refused; the environment is read; something fails, or is found not to hold, by a string
- * of C++11, an old one, or neither; its allocator is changed for the program's; pools of memory are in use, by functions or
- * objects; an exception is made. */
+/* X(name, symbol), called when: an allocation was refused; the environment is read; a check or an assertion fails, with
+ * a C++11 string, an old string, or none; the allocator is replaced by the program's; memory pools are used, by
+ * functions or objects; an exception is created. */
 #define VP_DOORS_TORCH_PASSED(X) \
     X(REFUSED, _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE) \
     X(GET_ENV, _ZN3c105utils7get_envEPKc) \
@@ -472,7 +471,7 @@
     X(ERRORS_OLD_STRING, _ZN3c105ErrorC2ENS_14SourceLocationESs) \
     X(ERRORS_OF_MEMORY, _ZN3c1016OutOfMemoryErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE)
 
-/* X(symbol): libc's own: pass.S. */
+/* X(symbol): functions of libc: pass.S. */
 #define VP_DOORS_LIBC(X) \
     X(dlsym) \
     X(dlvsym)
