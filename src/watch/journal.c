@@ -78,7 +78,7 @@ struct __attribute__((packed)) extra_length {
     uint16_t bytes;
 };
 
-/* Stores an extra field's length; all earlier stores are done by then: a kill comes between two instructions. */
+/* Stores the length of an extra field. All earlier stores are done by then: a kill comes between two instructions. */
 static inline void show(uint8_t *head, size_t extra) {
     atomic_signal_fence(memory_order_seq_cst);
     ((volatile struct extra_length *)(head + HEAD - 2))->bytes = (uint16_t)extra;

@@ -42,7 +42,7 @@ enum { MOMENT_NS = 20000000, NAP_NS = 100000 };
 /* Limits of pages and files looked at. A file with a page's name counts as NAMED: others can create it. */
 enum { PAGES = 64, FILES = 65536, NAMED = 128 };
 
-/* Who has made no call for so long gives at once: its idle memory is as good as free, and that of others is not. */
+/* Idle memory counts as free only if its process has made no call for so long: then it gives at once. */
 static const uint64_t STILL_NS = 1000000000;
 
 /* Looks at others take one part in LOOK_SHARE of an asker's time at most; others are asked LOOK_NS apart at least. */
@@ -168,7 +168,8 @@ struct giver {
     int pid;
 };
 
-/* Not asked until then: who did not answer; who gave less, as the rest lies beside live blocks, unless more is idle. */
+/* Processes that are not asked until a time: they did not answer; or they gave less than was asked, as the rest lies
+ * beside live blocks. The latter are asked earlier if they have more idle memory by then. */
 static struct keeper {
     int pid;
     uint64_t device, idle, until; /* idle: SULKS: not asked for any device */
@@ -288,7 +289,7 @@ static bool begin(struct vp_loans *loans, bool waits) {
     return atomic_compare_exchange_strong(&loans->asker, &other, self);
 }
 
-/* Posts request `number`. False: another process is asking, and its end is not to be waited for. */
+/* Posts a request, and sets `number`. False: another process is asking, whose end is not to be waited for. */
 static bool post(const struct giver *g, uint64_t device, uint64_t bytes, bool waits, uint32_t *number) {
     struct vp_loans *loans = &g->page->loans;
     if (!begin(loans, waits))

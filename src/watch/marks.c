@@ -317,7 +317,7 @@ int vp_marks_push(const char *name, const void *domain) {
     return (int)depth;
 }
 
-/* One more than the index of the domain's innermost range; 0: it has none. Ranges beyond DEEP count for any domain. */
+/* Returns one more than the index of the domain's innermost range; 0: none. Ranges beyond DEEP count for any domain. */
 static uint32_t innermost(const struct thread *t, const void *domain) {
     uint32_t at = t->depth;
     while (at && at <= DEEP && (t->open[at - 1].over || t->open[at - 1].domain != domain))

@@ -73,8 +73,7 @@ static bool read_page(int folder, const char *name, struct vp_shared_stats *out)
     return n == sizeof *out && out->magic == VP_SHARED_STATS_MAGIC;
 }
 
-/* Has the file's process ended? With a shared /dev/shm, other containers have the same ids; and a new file is no page.
- */
+/* Has the file's process ended? With a shared /dev/shm, other containers have the same ids; a new file is no page. */
 static bool abandoned(int folder, const char *name, int pid, time_t changed) {
     struct vp_shared_stats page;
     struct vp_process now;
