@@ -189,7 +189,7 @@ void vp_holders_say(struct vp_text *t, CUdevice device, int most, int frames, co
 
 void vp_holders_log(uint32_t stack) {
     enum { FRAMES = 8 };
-    /* Too large for some stacks. The buffer never becomes full, so nothing is written before the log. */
+    /* Too large for some stacks. This text is far from filling the buffer. */
     struct vp_text *t = vp_log_shows(VP_LOG_WARN) ? vp_os_take(sizeof *t) : NULL;
     if (!t)
         return;

@@ -90,7 +90,7 @@ static void cut_name(char cut[VP_MARKS_NAME], const char *text) {
 
 /* ---- under the lock ---- */
 
-/* A fork in a signal handler takes these locks, but not while a thread is inside. `inside`: was it already? */
+/* A fork in a signal handler takes these locks, unless its own thread is inside. `inside`: was it already? */
 static VP_ACQUIRES(vp_marks_guard) bool lock(void) {
     const bool inside = vp_thread.inside;
     vp_thread.inside = true;

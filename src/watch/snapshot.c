@@ -137,7 +137,7 @@ int vp_snapshot_take(struct vp_pool *pool, struct vp_snapshot *out) {
     }
     for (const struct vp_space *s = space_behind(pool, 0); s; s = space_behind(pool, s->base))
         add_space(out, pool, s);
-    /* Chunks that are mapped nowhere, or only at zombies, belong to no region; they come last. */
+    /* Spare chunks belong to no region; they come after all others. */
     vp_list_each(spare, &pool->mem.spares, link) {
         struct vp_snap_chunk *chunk = add(&out->chunks, sizeof *chunk);
         *chunk = (struct vp_snap_chunk){.size = spare->size};

@@ -291,7 +291,7 @@ static VP_LOCKED void write_file(const char *pattern) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return;
     }
-    /* What is no regular file, or is the program's own output, is not truncated. */
+    /* What is no regular file, or means a descriptor of the program's own, is not truncated. */
     struct stat st;
     int fd = vp_output_open(name, 0);
     bool plain = fd >= 0 && vp_output_own(name) < 0 && !fstat(fd, &st) && S_ISREG(st.st_mode);
