@@ -41,7 +41,7 @@ struct module_open {
 struct books {
     const struct vp_stalloc_plan *plan;
     struct vp_stalloc_plan *loaded;             /* the plan if it must be unloaded; NULL: the caller owns it */
-    CUdeviceptr base;                           /* of the range of places; 0: there is none */
+    CUdeviceptr base;                           /* address of the range of places; 0: there is none */
     size_t next;                                /* index of the next place */
     size_t *visits;                             /* by module, its next visit */
     size_t visits_bytes;                        /* the size of that memory */

@@ -31,7 +31,7 @@ struct vp_plan_taken {
     const struct vp_plan_instance *in;
     uint64_t *offset;
     bool *placed;
-    uint32_t *first; /* by rank, the first item that begins there */
+    uint32_t *first; /* by rank, the first item that begins there or later */
     /* A segment tree over the ranks: each placed item hangs at the nodes that its lifetime covers. */
     uint32_t leaves;
     uint32_t *head;
