@@ -183,9 +183,12 @@ static void wanted(size_t size, const char *frame) {
     said.fails = true;
 }
 
+/* The smallest block that PyTorch's cache hands out; smaller sizes get it without being rounded. */
+enum { LEAST = 512 };
+
 /* How PyTorch rounds a size: up to the next of `divisions` equal parts between two powers of two. */
 static size_t rounded(size_t size, size_t divisions) {
-    enum { LEAST = 512, LAST_BIT = 63 };
+    enum { LAST_BIT = 63 };
     if (divisions <= 1 || size / LEAST < divisions || size > SIZE_MAX / 4)
         return size;
     const size_t floor = (size_t)1 << (LAST_BIT - __builtin_clzl(size));
@@ -258,9 +261,6 @@ static void first_reported(CUdeviceptr ptr, size_t size) {
     said.first = 0;
 }
 
-/* What PyTorch makes of any smaller size, which it does not round. */
-static const size_t TINY = 512;
-
 /* The cache hands out a tiny block without asking for room. If there is no memory for it, this makes PyTorch report out
  * of memory: it then counts those bytes as allocated for good, and the program goes on, as it could not after a kernel
  * had touched them. Blocks that a pool is set back to are never refused: their memory comes as others are freed. */
@@ -279,7 +279,7 @@ static void used(CUdeviceptr ptr, size_t size, const char *frame) {
         first_reported(ptr, size);
     else if (!vp_bare_used(ptr, size, stream) && size > LEFT_MOST && !vp_api_owns(ptr))
         atomic_store(&vp_bare_beside, atomic_load(&unsplit_least) == SIZE_MAX); /* else a smaller place may do */
-    if (device >= 0 && size <= TINY)
+    if (device >= 0 && size <= LEAST)
         refuse_tiny(device, ptr, size);
 }
 

@@ -26,28 +26,6 @@ static VP_LOCKED void drop(struct vp_context *ctx) {
         vp_captures_over();
 }
 
-void vp_api_failed(enum vp_waited what, void *which, CUresult res) {
-    if (!vp_context_error_stays(res) || !vp_enter())
-        return;
-    struct vp_timelines *ls = &vp_state.timelines;
-    struct vp_context *current = vp_context_current(ls), *ctx = NULL;
-    struct vp_timeline *timeline;
-    if (what == VP_WAITED_CONTEXT)
-        ctx = which ? vp_table_get(&ls->by_handle, (uintptr_t)which) : current;
-    else if (what == VP_WAITED_STREAM)
-        ctx = vp_timeline_get(ls, which, &timeline) ? NULL : timeline->context;
-    if (ctx)
-        vp_context_failed(ctx, res);
-    /* Whose an event is cannot be asked; and some errors end all contexts of the process. */
-    if (current && current != ctx && !atomic_load(&ls->captures)) {
-        res = vp_state.drv.cuStreamQuery(CU_STREAM_LEGACY);
-        if (vp_context_error_stays(res))
-            vp_context_failed(current, res);
-    }
-    atomic_fetch_add(&vp_state.mempools_changed, 1); /* the stream caches are passed by */
-    vp_leave();
-}
-
 void vp_contexts_drop_lost(void) {
     struct vp_context *ctx;
     while ((ctx = vp_context_lost(&vp_state.timelines)))

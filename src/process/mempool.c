@@ -355,17 +355,20 @@ static VP_LOCKED void release_idle(void) {
     }
 }
 
+/* The context that the host has waited for: of a stream with its timeline; NULL: it is not known, as of an event. */
+static VP_LOCKED struct vp_context *waited_for(enum vp_waited what, void *which, struct vp_timeline **timeline) {
+    struct vp_timelines *ls = &vp_state.timelines;
+    if (what == VP_WAITED_CONTEXT)
+        return which ? vp_table_get(&ls->by_handle, (uintptr_t)which) : vp_context_current(ls);
+    return what == VP_WAITED_STREAM && !vp_timeline_get(ls, which, timeline) ? (*timeline)->context : NULL;
+}
+
 void vp_api_synchronized(enum vp_waited what, void *which) {
-    const struct vp_context *ctx = NULL;
     struct vp_timeline *timeline = NULL;
     if (!atomic_load_explicit(&vp_state.sync_matters, memory_order_relaxed) || !vp_enter())
         return;
     if (!atomic_load(&vp_state.timelines.captures)) {
-        if (what == VP_WAITED_CONTEXT)
-            ctx = which ? vp_table_get(&vp_state.timelines.by_handle, (uintptr_t)which)
-                        : vp_context_current(&vp_state.timelines);
-        else if (what == VP_WAITED_STREAM && !vp_timeline_get(&vp_state.timelines, which, &timeline))
-            ctx = timeline->context;
+        const struct vp_context *ctx = waited_for(what, which, &timeline);
         release_idle();
         if (atomic_load(&vp_state.sync_matters) & VP_SYNC_ENDED)
             close_ended();
@@ -374,5 +377,22 @@ void vp_api_synchronized(enum vp_waited what, void *which) {
         if (pool && pool->stricts)
             vp_pool_synchronized(pool, timeline);
     }
+    vp_leave();
+}
+
+void vp_api_failed(enum vp_waited what, void *which, CUresult res) {
+    struct vp_timeline *timeline;
+    if (!vp_context_error_stays(res) || !vp_enter())
+        return;
+    struct vp_context *ctx = waited_for(what, which, &timeline), *current = vp_context_current(&vp_state.timelines);
+    if (ctx)
+        vp_context_failed(ctx, res);
+    /* Whose an event is cannot be asked; and some errors end all contexts of the process. */
+    if (current && current != ctx && !atomic_load(&vp_state.timelines.captures)) {
+        res = vp_state.drv.cuStreamQuery(CU_STREAM_LEGACY);
+        if (vp_context_error_stays(res))
+            vp_context_failed(current, res);
+    }
+    atomic_fetch_add(&vp_state.mempools_changed, 1); /* the stream caches are passed by */
     vp_leave();
 }

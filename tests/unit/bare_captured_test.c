@@ -66,41 +66,47 @@ static void *capture_beside(void *stream) {
     return NULL;
 }
 
-/* What is idle outside captures is not all to be had in one. */
-Test(bare, a_capture_begins_behind_the_block_that_room_was_made_for) {
-    pthread_t thread;
-    made_current = door_open(SIM);
-    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
-    CUdeviceptr seg = segment(64 * MiB, s);
-    cu_ok(vp_bare_room(0, 8 * MiB, on(s)));
-    cr_assert(!pthread_create(&thread, NULL, capture_beside, other));
+static pthread_t capturer;
+
+/* Another thread begins a capture, and has not begun yet. */
+static void capture_awaits(CUstream stream) {
+    cr_assert(!pthread_create(&capturer, NULL, capture_beside, stream));
     usleep(10000);
     cr_assert(!atomic_load(&captured));
-    cr_assert(vp_bare_used(seg, 8 * MiB, on(s)));
-    pthread_join(thread, NULL);
+}
+
+static void capture_begins(void) {
+    pthread_join(capturer, NULL);
     cr_assert(atomic_load(&captured));
     door_close();
 }
 
+/* What is idle outside captures is not all to be had in one. */
+Test(bare, a_capture_begins_behind_the_block_that_room_was_made_for) {
+    made_current = door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(64 * MiB, s);
+    cu_ok(vp_bare_room(0, 8 * MiB, on(s)));
+    capture_awaits(other);
+    cr_assert(vp_bare_used(seg, 8 * MiB, on(s)));
+    capture_begins();
+}
+
 /* Of any device, also one that is promised while another device's is waited for. */
 Test(bare, a_capture_begins_behind_the_blocks_of_all_devices) {
-    pthread_t thread;
     made_current = door_open("capacity=96M,granularity=64K,devices=2,lazy=0,timeout=3000");
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING), other = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr near = segment(64 * MiB, s), far;
     cu_ok(cuCtxSetCurrent(door_context(1)));
     cu_ok(vp_bare_segment(&far, 64 * MiB, (struct vp_bare_stream){0}));
     cu_ok(vp_bare_room(1, 8 * MiB, (struct vp_bare_stream){0}));
-    cr_assert(!pthread_create(&thread, NULL, capture_beside, other));
-    usleep(10000);
+    capture_awaits(other);
     cu_ok(vp_bare_room(0, 8 * MiB, on(s)));
     cr_assert(vp_bare_used(far, 8 * MiB, (struct vp_bare_stream){0}));
     usleep(10000);
     cr_assert(!atomic_load(&captured));
     cr_assert(vp_bare_used(near, 8 * MiB, on(s)));
-    pthread_join(thread, NULL);
-    cr_assert(atomic_load(&captured));
-    door_close();
+    capture_begins();
 }
 
 enum { SMALL = 120 };
