@@ -15,9 +15,7 @@
 #include "callers.h"
 #include "early.h"
 
-/* What VPOOL_ADOPT=auto means for PyTorch, as long as nothing better was measured: VP_ADOPT_ASYNC or VP_ADOPT_BARE. */
-enum { AUTO = VP_ADOPT_ASYNC };
-
+#define EXPANDABLE "expandable_segments:True"
 #define PREALLOCATE "XLA_PYTHON_CLIENT_PREALLOCATE"
 
 /* This library's own; empty where it cannot be told. */
@@ -156,10 +154,7 @@ void vp_adopt(void) {
         return;
     vp_early_find();
     const struct vp_options *options = vp_options();
-    int how = options->adopt == VP_ADOPT_AUTO || options->adopt == VP_ADOPT_YES ? (int)AUTO : options->adopt;
-    /* What PyTorch's cache hands out of its own is not filled: it is to hand over. */
-    if (how == (int)AUTO && (options->poison || options->zero))
-        how = VP_ADOPT_ASYNC;
+    const enum vp_adopt_choice how = vp_options_adopt(options);
     /* A program with raised privileges is given no variables of ours; its user's are not read either. */
     if (getauxval(AT_SECURE) || !find_libc())
         return;
@@ -201,7 +196,19 @@ void *vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *val
     return object && strstr(object->l_name, "/xla_") ? &none : value;
 }
 
+/* With expandable segments PyTorch's cache is not over memory of ours. */
+static void report_expandable(const char *variable) {
+    const char *value = libc.getenv(variable);
+    if (value && strstr(value, EXPANDABLE) && !strstr(value, settings[TORCH].agrees))
+        vp_log(VP_LOG_WARN, "%s is set and kept; without " EXPANDABLE ", PyTorch would leave its memory to vpool",
+               variable);
+}
+
 void vp_adopt_report(void) {
+    if (vp_adopt_bare) {
+        report_expandable(settings[TORCH].variable);
+        report_expandable(settings[TORCH].alias);
+    }
     for (size_t i = 0; i < SETTINGS; i++) {
         const struct setting *setting = &settings[i];
         if (setting->kept)

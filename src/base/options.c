@@ -389,6 +389,13 @@ void vp_options_announce(void) {
 
 /* ---- the table as text ---- */
 
+enum vp_adopt_choice vp_options_adopt(const struct vp_options *options) {
+    if (options->adopt != VP_ADOPT_AUTO && options->adopt != VP_ADOPT_YES)
+        return (enum vp_adopt_choice)options->adopt;
+    const bool in_the_way = options->poison || options->zero || options->spill || options->policy != VP_POLICY_VPOOL;
+    return in_the_way ? VP_ADOPT_ASYNC : VP_ADOPT_BARE;
+}
+
 static void format_size(uint64_t bytes, char *text, size_t size) {
     static const char suffixes[] = "\0KMGT";
     int unit = 0;

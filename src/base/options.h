@@ -50,7 +50,8 @@
       "Give idle memory back to the device when another process of the same user runs out of memory there; 0 refuses.") \
     X(ENUM, adopt, "VPOOL_ADOPT", "auto", "auto, bare, async, 0, 1", \
       "Set the variables that make JAX and TensorFlow leave allocation to CUDA, and choose what PyTorch does: keep its cache, on " \
-      "addresses that have memory only where they are in use (bare), or leave allocation to CUDA too (async). 1 means auto; 0 sets nothing.") \
+      "addresses that have memory only where they are in use (bare), or leave allocation to CUDA too (async). auto and 1 mean bare, " \
+      "but async with VPOOL_POISON, VPOOL_ZERO, VPOOL_SPILL or another VPOOL_POLICY; 0 sets nothing.") \
     X(BOOL, sync_free, "VPOOL_SYNC_FREE", "0", "0, 1", \
       "Make cudaFree wait for the device, as it does without the library; CUDA_LAUNCH_BLOCKING=1 implies it.") \
     X(ENUM, wait, "VPOOL_WAIT", "auto", "auto, early, late, never", \
@@ -137,6 +138,11 @@ enum vp_wait_choice { VP_WAIT_AUTO, VP_WAIT_EARLY, VP_WAIT_LATE, VP_WAIT_NEVER }
 struct vp_options {
     VP_OPTIONS(VP_OPTION_FIELD)
 };
+
+/* What PyTorch is to do: VP_ADOPT_BARE, _ASYNC or _NOTHING. Under VP_ADOPT_AUTO it keeps its allocator, so that every
+ * program that ran before runs. It hands over where its cache would stand in the way of an option: the blocks of a
+ * cache are not filled, not spilled, and not placed by another policy. */
+enum vp_adopt_choice vp_options_adopt(const struct vp_options *options);
 
 /* This process's options. The first call reads them from the environment and the file that VPOOL_CONFIG names; they are
  * constant from then on. Thread-safe, callable from a constructor on, allocates nothing. Sets the log's level, and logs

@@ -197,10 +197,15 @@ static bool parse_failure(char *text) {
         return false;
     *colon = '\0';
     unsigned long nth = strtoul(colon + 1, &end, 10);
-    bool onward = *end == '+';
-    if (nth == 0 || end == colon + 1 || end[onward] != '\0')
-        return false;
-    return add_rule(text, nth, onward, CUDA_ERROR_OUT_OF_MEMORY) == 0;
+    bool onward = *end == '+', whole = nth > 0 && end > colon + 1;
+    unsigned long result = CUDA_ERROR_OUT_OF_MEMORY;
+    end += onward;
+    if (whole && *end == ':') {
+        const char *code = end + 1;
+        result = strtoul(code, &end, 10);
+        whole = result > 0 && result <= CUDA_ERROR_UNKNOWN;
+    }
+    return whole && !*end && add_rule(text, nth, onward, (CUresult)result) == 0;
 }
 
 /* Reads one part. Returns NULL, or what would be valid. */
@@ -236,7 +241,7 @@ static const char *parse_part(char *part) {
             snprintf(allowed, sizeof(allowed), "up to %d of %llu to %llu, with colons between", SIM_MAX_DEVICES,
                      (unsigned long long)option->min, (unsigned long long)option->max);
             return store_list(value, option) ? NULL : allowed;
-        case FAILURE: return parse_failure(value) ? NULL : "NAME:N or NAME:N+";
+        case FAILURE: return parse_failure(value) ? NULL : "NAME:N or NAME:N+, and :CODE of the error";
         case DELAY: return parse_delay(value) ? NULL : "NAME:MS or NAME:MS+";
         case BYTES:
         case NUMBER:

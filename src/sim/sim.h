@@ -30,10 +30,10 @@
  *                         others lack. Amounts only; what a dead process had comes back. One can checkpoint
  *                         another there (cuCheckpointProcess...), whose driver calls wait meanwhile
  *   fail=NAME:N           the Nth call of NAME fails with OUT_OF_MEMORY; NAME:N+ from the Nth on; *:N the Nth
- *                         of all calls that may fail (queries and what gives back are not among them).
- *                         Can be given several times. cuMemAlloc names cuMemAlloc_v2 too
- *   delay=NAME:MS         each call of NAME takes so many milliseconds more; NAME:MS+ after it has done what it does
- *   trace=1               every call on stderr
+ *                         of all calls that may fail (queries and what gives back are not among them);
+ *                         NAME:N+:801 with another error (NOT_SUPPORTED). Can be given several times. cuMemAlloc names
+ * cuMemAlloc_v2 too delay=NAME:MS         each call of NAME takes so many milliseconds more; NAME:MS+ after it has done
+ * what it does trace=1               every call on stderr
  *
  * All functions here may be called from any thread, before cuInit too. Simulated time is the cost that the
  * calls had on one H200, and never a claim about this machine. */

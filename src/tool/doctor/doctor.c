@@ -155,11 +155,11 @@ static void say_device(char *line) {
     say(mark, "device %d, %s, %.1f GiB: %s%s%s%s%s", number, rest ? rest : "?", (double)bytes / (1 << 30),
         *has ? "has " : "", has, *lacks ? (*has ? "; lacks " : "lacks ") : "", lacks,
         mark == WRONG ? ": its memory is left to CUDA; vpool needs a newer device or driver" : "");
-    if (strstr(lacks, "memory pools") && vp_options()->adopt != VP_ADOPT_NOTHING)
+    const enum vp_adopt_choice adopt = vp_options_adopt(vp_options());
+    if (strstr(lacks, "memory pools") && adopt != VP_ADOPT_NOTHING)
         say(WRONG,
-            "device %d: PyTorch, JAX and TensorFlow are told to use memory pools, and fail without them: "
-            "set VPOOL_ADOPT=0",
-            number);
+            "device %d: %sJAX and TensorFlow are told to use memory pools, and fail without them: set VPOOL_ADOPT=0",
+            number, adopt == VP_ADOPT_ASYNC ? "PyTorch, " : "");
 }
 
 static void say_failure(char *line) {
@@ -255,23 +255,28 @@ static bool check_preloads(const char *list) {
 /* Reports settings of frameworks that the library would keep, and log, once the program has a driver. */
 static void check_frameworks(bool bare) {
     static const struct {
-        const char *variables[2], *wanted, *framework;
+        const char *variable, *wanted, *framework;
     } all[] = {
-        {{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}, "backend:cudaMallocAsync", "PyTorch"},
-        {{"XLA_PYTHON_CLIENT_ALLOCATOR", NULL}, "cuda_async", "JAX"},
-        {{"TF_GPU_ALLOCATOR", NULL}, "cuda_malloc_async", "TensorFlow"},
+        {"PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", "PyTorch"},
+        {"PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "PyTorch"},
+        {"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", "JAX"},
+        {"TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow"},
     };
-    /* PyTorch's entry is the first. It does not matter if PyTorch's own allocator is taken over. */
-    for (size_t i = bare; i < sizeof all / sizeof *all; i++)
-        for (int n = 0; n < 2; n++) {
-            const char *value = all[i].variables[n] ? getenv(all[i].variables[n]) : NULL;
-            char line[256];
-            if (!value || strstr(value, all[i].wanted))
-                continue;
+    static const char expandable[] = "expandable_segments:True"; /* all that matters if PyTorch's own allocator stays */
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const bool stays = bare && !strcmp(all[i].framework, "PyTorch");
+        const char *value = getenv(all[i].variable);
+        char line[256];
+        if (!value || strstr(value, all[i].wanted) || (stays && !strstr(value, expandable)))
+            continue;
+        if (stays)
+            snprintf(line, sizeof line, "%s is set and kept; without %s, PyTorch would leave its memory to vpool",
+                     all[i].variable, expandable);
+        else
             snprintf(line, sizeof line, "%s is set and kept; with %s=%s, %s would leave its memory to vpool",
-                     all[i].variables[n], all[i].variables[0], all[i].wanted, all[i].framework);
-            complain(NULL, line);
-        }
+                     all[i].variable, all[i].variable, all[i].wanted, all[i].framework);
+        complain(NULL, line);
+    }
 }
 
 static void check_environment(void) {
@@ -282,6 +287,9 @@ static void check_environment(void) {
         say(NOTE, "VPOOL_POLICY=native: everything is left to CUDA and only counted");
     if (options.adopt == VP_ADOPT_NOTHING)
         say(NOTE, "VPOOL_ADOPT=0: frameworks keep their own caches on top");
+    else if (vp_options_adopt(&options) == VP_ADOPT_BARE)
+        say(NOTE, "PyTorch keeps its own cache, over addresses that have memory only where they are in use "
+                  "(VPOOL_ADOPT)");
     if (options.sync_free)
         say(NOTE, "cudaFree waits for the device (VPOOL_SYNC_FREE or CUDA_LAUNCH_BLOCKING): slower, "
                   "like CUDA alone");
@@ -308,7 +316,7 @@ static void check_environment(void) {
     else if (all_there)
         say(OK, "LD_PRELOAD names %s: %s", there, list);
     if (options.adopt != VP_ADOPT_NOTHING && options.policy != VP_POLICY_NATIVE)
-        check_frameworks(options.adopt == VP_ADOPT_BARE);
+        check_frameworks(vp_options_adopt(&options) == VP_ADOPT_BARE);
 }
 
 /* ---- the library ---- */

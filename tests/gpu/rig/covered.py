@@ -17,7 +17,7 @@ STACKS = "1M"  # as vpool run --stacks
 EVERY = 1 << 20
 STEPS, TRACED_STEPS, TURNS = 30, 8, 3
 # By name, what chooses it.
-ADOPTIONS = {"cudaMallocAsync": {}, "bare segments": {"VPOOL_ADOPT": "bare"}}
+ADOPTIONS = {"cudaMallocAsync": {"VPOOL_ADOPT": "async"}, "bare segments": {"VPOOL_ADOPT": "bare"}}
 # PyTorch's own threads, which run no Python: what they allocate is told by the operator.
 BACKWARD = "pt_autograd"
 LINE, OPERATOR, NOTHING = "a Python line", "the operator", "neither"

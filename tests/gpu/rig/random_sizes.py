@@ -8,12 +8,12 @@ from .table import MIB, Goal
 SPEED, TURNS = 0.95, 1
 KINDS = ("alike", "churn")
 # What is set, and whether the goals are judged. With little slack a cache's blocks lie where no memory is.
-ADOPTIONS = {"vpool": ({}, True), "bare segments": ({"VPOOL_ADOPT": "bare"}, True),
+ADOPTIONS = {"cudaMallocAsync": ({"VPOOL_ADOPT": "async"}, True), "bare segments": ({"VPOOL_ADOPT": "bare"}, True),
              "bare segments, VPOOL_SLACK=0": ({"VPOOL_ADOPT": "bare", "VPOOL_SLACK": "0"}, False)}
 
 
 def words(kind, how):
-    name = f"PyTorch of random sizes, {kind}" + (f", {how}" if how != "vpool" else "")
+    name = f"PyTorch of random sizes, {kind}, {how}"
     return f"{name}: speed / expandable segments'", f"{name}: most held", f"{name}: wrong tensors"
 
 

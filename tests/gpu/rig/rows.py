@@ -89,13 +89,13 @@ def workloads():
 
 
 def workload_rows(name, argv):
-    """One of them under PyTorch's own allocators, then under ours."""
+    """One of them under PyTorch's own allocators, then under ours, to which PyTorch leaves each tensor."""
     base = f"{name}, its cache"
     more = dict(context="torch", tolerance=1e-2)
     return [Row(base, argv, **more),
             Row(f"{name}, expandable", argv, like=base,
                 env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **more),
-            Row(f"{name}, vpool", argv, like=base, preload=True, **more)]
+            Row(f"{name}, vpool", argv, like=base, preload=True, env={"VPOOL_ADOPT": "async"}, **more)]
 
 
 SECTIONS = {

@@ -7,12 +7,11 @@ from .table import Goal, print_table
 # The column's name, whether libvpool.so is preloaded, and the environment.
 MODES = {
     "bare": (False, {}),
-    "auto": (True, {}),
-    "bare segments": (True, {"VPOOL_ADOPT": "bare"}),
+    "auto": (True, {}),  # bare segments
     "async": (True, {"VPOOL_ADOPT": "async"}),
     "0": (True, {"VPOOL_ADOPT": "0"}),
 }
-KEEPS_ALL = ("bare segments", "0")  # what they refuse, bare PyTorch must refuse, too
+KEEPS_ALL = ("auto", "0")  # what they refuse, bare PyTorch must refuse, too
 
 # Programs of their own: name, script and arguments, whether two GPUs are needed.
 PROGRAMS = [

@@ -54,7 +54,8 @@ def memory_goal(what, ours, base, backend, context):
 
 
 def words(name):
-    return f"PyTorch {name}: speed / the better of its own", f"PyTorch {name}: peak / (live + context)"
+    what = f"PyTorch {name} by cudaMallocAsync"
+    return f"{what}: speed / the better of its own", f"{what}: peak / (live + context)"
 
 
 def measure(name, argv, turns):

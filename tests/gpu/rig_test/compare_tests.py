@@ -53,8 +53,8 @@ def each_mode_has_its_settings():
     run, _ = compare("--modes", "plain,bare,async,0,native", "--", "settings")
     assert run.returncode == 0, run.stdout
     said = (OUT / "luck").read_text(encoding="utf-8").split("\n")[:-1]
-    backend = "backend:cudaMallocAsync"  # set by the library, or by the mode
-    assert said == ["None None False", f"None {backend} True", "bare None True", f"async {backend} True", "0 None True",
+    backend = "backend:cudaMallocAsync"  # set by the library under async, or by the mode
+    assert said == ["None None False", "None None True", "bare None True", f"async {backend} True", "0 None True",
                     f"None {backend} False"], said
 
 

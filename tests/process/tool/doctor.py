@@ -32,7 +32,9 @@ def doctor_finds_all_well():
     assert has(said["ok"], "driver API 13.0") and has(said["ok"], f"library {re.escape(LIBRARY)}"), said
     assert has(said["ok"] + said["--"], r"device 0.* virtual memory management"), said
     assert has(said["ok"], "allocates from the pool, by .*cuMemAlloc.*cuMemAllocAsync"), said
-    assert has(said["ok"], "sets PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"), said
+    assert has(said["--"], "PyTorch keeps its own cache") and has(said["ok"], "sets TF_GPU_ALLOCATOR=cuda_malloc_async"), said
+    said = lines_of("--sim", VPOOL_ADOPT="async")[1]
+    assert has(said["ok"], "sets PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync") and not has(said["--"], "keeps its own cache"), said
 
 
 def doctor_misses_the_driver():
@@ -43,10 +45,12 @@ def doctor_misses_the_driver():
 
 
 def doctor_knows_what_a_device_lacks():
-    without_pools = "PyTorch, JAX and TensorFlow are told to use memory pools, and fail without them: set VPOOL_ADOPT=0"
-    for sim, text in ("vmm=0", "lacks virtual memory management"), ("vmm=0", without_pools), ("driver=11020", "too old"):
+    without_pools = "JAX and TensorFlow are told to use memory pools, and fail without them: set VPOOL_ADOPT=0"
+    for sim, text in ("vmm=0", "lacks virtual memory management"), ("vmm=0", f": {without_pools}"), ("driver=11020", "too old"):
         status, said = lines_of("--sim", VPOOL_SIM=sim)
         assert status == 1 and has(said["!!"], text), said
+    said = lines_of("--sim", VPOOL_SIM="vmm=0", VPOOL_ADOPT="async")[1]
+    assert has(said["!!"], f": PyTorch, {without_pools}"), said
     said = lines_of("--sim", VPOOL_SIM="vmm=0", VPOOL_ADOPT="0")[1]
     assert not has(said["!!"], without_pools), said
 
@@ -62,7 +66,10 @@ def doctor_reads_the_environment():
 def doctor_needs_no_driver_for_the_environment():
     said = lines_of(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")[1]
     assert has(said["!!"], "PYTORCH_CUDA_ALLOC_CONF is set and kept") and sum("is set and kept" in line for line in said["!!"]) == 1, said
-    assert not has(lines_of(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")[1]["!!"], "is set and kept")
+    for agrees in "backend:cudaMallocAsync", "max_split_size_mb:128", "expandable_segments:False", "expandable_segments:True,backend:cudaMallocAsync":
+        assert not has(lines_of(PYTORCH_CUDA_ALLOC_CONF=agrees)[1]["!!"], "is set and kept"), agrees
+    for kept in {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:128", "VPOOL_POISON": "1"}:
+        assert has(lines_of(**kept)[1]["!!"], "PYTORCH_ALLOC_CONF is set and kept"), kept
     assert not has(lines_of(PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True", VPOOL_ADOPT="0")[1]["!!"], "is set and kept")
 
 
