@@ -104,7 +104,7 @@ static inline void vp_note_work(const CUstream *stream) {
         if (res == VP_NOT_OURS)                                                                                        \
             res = VP_TRIED(ours, size, VP_REAL(symbol)(VP_NAMES(__VA_ARGS__)));                                        \
         vp_door_leave();                                                                                               \
-        if (ours && res == CUDA_ERROR_OUT_OF_MEMORY)                                                                   \
+        if (ours && a && (res == CUDA_ERROR_OUT_OF_MEMORY || res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED))            \
             *a = 0; /* so does the driver */                                                                           \
         return res;                                                                                                    \
     }

@@ -61,7 +61,8 @@ static bool alloc_async(void **ptr, size_t size, CUmemoryPool pool, CUstream str
 }
 
 static bool free_now(void *ptr) {
-    CUresult res = SHORT(vp_door_enter() || vp_api_ready(), cuMemFree_v2, vp_api_free((CUdeviceptr)(uintptr_t)ptr));
+    CUresult res = SHORT((vp_door_enter() || vp_api_ready()) && !vp_api_captures(), cuMemFree_v2,
+                         vp_api_free((CUdeviceptr)(uintptr_t)ptr));
     return short_way(res, 0, NULL, 0);
 }
 

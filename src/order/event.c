@@ -182,6 +182,28 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
     return 0;
 }
 
+/* An event that was recorded before a capture began that runs; NULL: none is known. */
+static const struct vp_event *event_before_captures(struct vp_timelines *ls) {
+    const struct vp_timeline *timeline;
+    vp_list_each(timeline, &ls->capturing, capturing) {
+        struct vp_context *ctx = timeline->context;
+        vp_context_check(ls, ctx);
+        if (ctx->ending)
+            continue;
+        const struct vp_list *events = vp_list_empty(&timeline->events) ? &ctx->spare : &timeline->events;
+        if (!vp_list_empty(events))
+            return vp_container_of(events->next, struct vp_event, link);
+    }
+    return NULL;
+}
+
+/* The driver alone knows whose captures forbid what to whom: it is asked by a call that it refuses where it refuses
+ * cuMemAlloc and cuMemFree (H200), and that does nothing else. */
+bool vp_captures_forbid(struct vp_timelines *ls) {
+    const struct vp_event *ev = event_before_captures(ls);
+    return ev && ls->drv->cuEventQuery(ev->handle) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 void vp_timeline_record_outside(struct vp_timelines *ls, struct vp_timeline *timeline) {
     int mode = vp_timelines_relax(ls);
     vp_timeline_record(ls, timeline, true);

@@ -178,6 +178,10 @@ bool vp_timelines_open(const struct vp_timelines *ls);
  * microsecond after it was recorded. */
 void vp_timelines_poll_for(struct vp_timelines *ls, uint64_t ns);
 
+/* Does CUDA refuse the calling thread's calls that are unsafe beside a capture, as synchronous allocations are? Like
+ * any such call, the question ends the captures that forbid it. To be asked in the thread's own capture mode. */
+bool vp_captures_forbid(struct vp_timelines *ls);
+
 /* Relaxes the calling thread's capture mode around our own driver calls; must be restored on every path. */
 CUstreamCaptureMode vp_capture_relax(const struct vp_timelines *ls);
 void vp_capture_restore(const struct vp_timelines *ls, CUstreamCaptureMode mode);

@@ -105,7 +105,9 @@ CUresult vp_api_alloc(CUdeviceptr *out, size_t size) {
     vp_state.doors |= 1u << VP_PASSED_cuMemAlloc;
     struct vp_context *ctx = vp_options()->ipc == VP_IPC_NATIVE ? NULL : vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx && !ctx->sick ? vp_state_pool(ctx->device) : NULL;
-    if (__builtin_expect(pool != NULL, true)) {
+    if (pool && vp_forbidden()) {
+        res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    } else if (__builtin_expect(pool != NULL, true)) {
         const bool alone = vp_ipc_alone(size);
         struct vp_request req = {.asked = size,
                                  .context = ctx,
@@ -140,7 +142,7 @@ CUresult vp_api_alloc_pitch(CUdeviceptr *out, size_t *pitch, size_t width, size_
         return VP_NOT_OURS;
     size_t row = vp_round_up(width, VP_PITCH);
     CUresult res = height > SIZE_MAX / 2 / row ? VP_NOT_OURS : vp_api_alloc(out, row * height);
-    if (res == CUDA_SUCCESS || res == CUDA_ERROR_OUT_OF_MEMORY)
+    if (res != VP_NOT_OURS)
         *pitch = row;
     return res;
 }
@@ -224,6 +226,10 @@ CUresult vp_api_free(CUdeviceptr ptr) {
         vp_ties_freed(ptr);
         vp_leave();
         return VP_NOT_OURS;
+    }
+    if (vp_forbidden()) {
+        vp_leave();
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     const struct vp_options *options = vp_options();
     if ((options->sync_free || options->poison) && !atomic_load(&vp_state.timelines.captures)) {

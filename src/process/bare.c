@@ -115,7 +115,9 @@ CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream st
         return res;
     struct vp_context *ctx = vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx && !ctx->sick ? pool_of(ctx->device) : NULL;
-    if (pool) {
+    if (pool && vp_forbidden()) {
+        res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    } else if (pool) {
         struct vp_bare_segment *segment;
         int err = vp_bare_add(pool, vp_round_up(size, pool->mem.granularity), ctx, timeline_of(pool, stream), &segment);
         publish(pool);

@@ -33,6 +33,10 @@ VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
     }
 }
 
+bool vp_api_captures(void) {
+    return atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed) > 0;
+}
+
 void vp_captures_over(void) {
     if (!atomic_load(&vp_state.timelines.captures))
         vp_timelines_poll(&vp_state.timelines, true);

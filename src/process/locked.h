@@ -29,6 +29,7 @@
 #define LOCKED(function) __typeof__(function) function VP_LOCKED
 
 /* order/ */
+LOCKED(vp_captures_forbid);
 LOCKED(vp_context_check);
 LOCKED(vp_context_current);
 LOCKED(vp_context_dead);

@@ -138,6 +138,8 @@ CUcontext vp_api_primary(CUdevice dev, bool releasing);
 void vp_api_capture_beginning(CUstream stream);
 void vp_api_capture_began(CUstream stream, bool ok);
 void vp_api_capture_ended(CUstream stream);
+/* Do captures run? Then the driver may be asked what they forbid, which must be once a call: it ends them. */
+bool vp_api_captures(void);
 
 /* Called after a successful cuCtxEnablePeerAccess or cuCtxDisablePeerAccess. If existing memory could not be opened to
  * the peer, `enabled` returns an error: the door revokes the access and returns that error. */

@@ -266,6 +266,12 @@ void vp_ties_freed(CUdeviceptr ptr) VP_LOCKED;
 
 /* If no capture is in progress any more, records events for what was freed during captures. */
 void vp_captures_over(void) VP_LOCKED;
+/* Would CUDA refuse a synchronous allocation or free of the calling thread, because of a capture? Then its answer is
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the captures that forbid it are over. */
+static inline VP_LOCKED bool vp_forbidden(void) {
+    return __builtin_expect(atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed) != 0, false) &&
+           vp_captures_forbid(&vp_state.timelines);
+}
 /* Drops contexts whose end no call reported. */
 void vp_contexts_drop_lost(void) VP_LOCKED;
 /* The calling thread's own streams, while its end will be told of (see vp_timelines.of_thread); `init` once, before. */

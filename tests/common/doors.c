@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "doors.h"
 
+#include "process/bare.h"
 #include "process/process.h"
 #include "process/state.h"
 
@@ -53,7 +54,7 @@ static void passed(enum vp_passed call) {
         vp_api_passed(call);
 }
 
-CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
+static CUresult alloc_now(CUdeviceptr *ptr, size_t size) {
     struct vp_relief relief = {0};
     CUresult res;
     door_served = doors_direct && (res = vp_api_alloc(ptr, size)) != VP_NOT_OURS;
@@ -66,10 +67,33 @@ CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
     return res;
 }
 
-CUresult door_free(CUdeviceptr ptr) {
+static CUresult free_now(CUdeviceptr ptr) {
     CUresult res;
     door_served = doors_direct && (res = vp_api_free(ptr)) != VP_NOT_OURS;
     return door_served ? res : cuMemFree(ptr);
+}
+
+/* Makes a call that CUDA refuses beside a capture unless the thread's capture mode is relaxed. */
+#define RELAXED(call)                                                                                                  \
+    ({                                                                                                                 \
+        CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;                                                    \
+        const bool exchanged_ = (!doors_direct || vp_api_captures()) && !cuThreadExchangeStreamCaptureMode(&mode_);    \
+        const CUresult made_ = (call);                                                                                 \
+        if (exchanged_)                                                                                                \
+            cuThreadExchangeStreamCaptureMode(&mode_);                                                                 \
+        made_;                                                                                                         \
+    })
+
+CUresult door_alloc(CUdeviceptr *ptr, size_t size) {
+    return RELAXED(alloc_now(ptr, size));
+}
+
+CUresult door_free(CUdeviceptr ptr) {
+    return RELAXED(free_now(ptr));
+}
+
+CUresult door_segment(CUdeviceptr *ptr, size_t size, struct vp_bare_stream stream) {
+    return RELAXED(vp_bare_segment(ptr, size, stream));
 }
 
 static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {

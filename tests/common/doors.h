@@ -24,6 +24,9 @@ void *doors_lookup(const char *name, void *unused);
 
 CUresult door_alloc(CUdeviceptr *ptr, size_t size);
 CUresult door_free(CUdeviceptr ptr);
+/* A segment of PyTorch's cache. */
+struct vp_bare_stream;
+CUresult door_segment(CUdeviceptr *ptr, size_t size, struct vp_bare_stream stream);
 /* `pool` NULL: the device's current pool. */
 CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream);
 CUresult door_free_async(CUdeviceptr ptr, CUstream stream);

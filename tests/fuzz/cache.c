@@ -91,11 +91,11 @@ static bool grow(const struct cached *b, int graph, unsigned how, bool armed) {
     make_current(device);
     cache.legacy |= b->home % STREAMS_EACH == 0;
     *s = (struct segment){.size = size, .device = device, .stream = b->home, .graph = graph};
-    CUresult res = vp_bare_segment(&s->at, size, on(b->home, !(how & UNKNOWN_SEGMENT)));
+    CUresult res = door_segment(&s->at, size, on(b->home, !(how & UNKNOWN_SEGMENT)));
     if (res == CUDA_ERROR_OUT_OF_MEMORY && !armed) {
         cache_empty_device(device, true);
         make_current(device);
-        res = vp_bare_segment(&s->at, size, on(b->home, !(how & UNKNOWN_SEGMENT)));
+        res = door_segment(&s->at, size, on(b->home, !(how & UNKNOWN_SEGMENT)));
     }
     return res == CUDA_SUCCESS;
 }

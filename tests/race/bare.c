@@ -84,7 +84,7 @@ static void look(CUdeviceptr ptr, size_t size, unsigned char mark) {
 static bool place(struct cache *c, struct block *b) {
     for (b->segment = 0; b->segment < SEGMENTS; b->segment++) {
         if (!c->segment[b->segment])
-            CU(vp_bare_segment(&c->segment[b->segment], UNITS * UNIT, on(c->stream)));
+            CU(door_segment(&c->segment[b->segment], UNITS * UNIT, on(c->stream)));
         atomic_store(&c->known[b->segment], c->segment[b->segment]);
         size_t run = 0;
         if (b == c->block) {

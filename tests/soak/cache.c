@@ -112,10 +112,10 @@ static bool grow(struct worker *w, struct cache *c, int device, size_t size, str
         empty(w, c, false);
         return false;
     }
-    CUresult res = vp_bare_segment(&segment->ptr, bytes, on(s));
+    CUresult res = door_segment(&segment->ptr, bytes, on(s));
     if (res == CUDA_ERROR_OUT_OF_MEMORY) {
         empty(w, c, true);
-        res = vp_bare_segment(&segment->ptr, bytes, on(s));
+        res = door_segment(&segment->ptr, bytes, on(s));
     }
     if (res)
         return false;

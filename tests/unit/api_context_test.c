@@ -257,6 +257,46 @@ Test(api, a_capture_that_does_not_begin_is_not_counted) {
     door_close();
 }
 
+struct asked {
+    CUcontext context;
+    CUdeviceptr to_free;
+    CUresult alloc, free;
+};
+
+static void *ask_beside(void *arg) {
+    struct asked *asked = arg;
+    CUdeviceptr ptr;
+    cu_ok(cuCtxSetCurrent(asked->context));
+    asked->alloc = vp_api_alloc(&ptr, MiB);
+    asked->free = vp_api_free(asked->to_free);
+    return NULL;
+}
+
+/* Beside a capture CUDA refuses synchronous allocations and frees, and the capture is over with the first of them; but
+ * none that the modes of the capture and of the thread allow. */
+Test(api, captures_forbid_what_they_do_with_cuda) {
+    static const CUresult refused = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    struct asked asked = {.context = door_open(SIM)};
+    for (int i = 0; i < 6; i++) {
+        const CUstreamCaptureMode mode = (CUstreamCaptureMode)(i / 2);
+        const bool other = i % 2, forbidden = mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
+                                              (mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && !other);
+        CUstream s = door_stream(other ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
+        pthread_t thread;
+        asked.to_free = door_malloc(MiB);
+        cu_ok(door_begin_capture(s, mode));
+        if (other)
+            cr_assert(!pthread_create(&thread, NULL, ask_beside, &asked) && !pthread_join(thread, NULL));
+        else
+            ask_beside(&asked);
+        cr_assert_eq(asked.alloc, forbidden ? refused : CUDA_SUCCESS);
+        cr_assert_eq(asked.free, asked.alloc);
+        cr_assert_eq(door_end_capture(s, NULL), forbidden ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS);
+        cr_assert_eq(vp_api_owns(asked.to_free), forbidden, "a free that was refused has freed nothing");
+    }
+    door_close();
+}
+
 /* ---- the one departure, and its option ---- */
 
 Test(api, sync_free_waits_for_the_device) {

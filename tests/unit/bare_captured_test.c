@@ -55,6 +55,19 @@ Test(bare, what_a_graph_gets_is_ready_for_every_stream) {
     door_close();
 }
 
+/* As CUDA does: PyTorch asks in the relaxed mode where its own stream captures, and only there. */
+Test(bare, a_capture_forbids_segments_as_cuda_does) {
+    CUdeviceptr seg;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    segment(8 * MiB, s);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    cu_ok(door_segment(&seg, 8 * MiB, on(s)));
+    cr_assert_eq(vp_bare_segment(&seg, 8 * MiB, on(s)), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    cr_assert_eq(door_end_capture(s, NULL), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    door_close();
+}
+
 static atomic_bool captured;
 static CUcontext made_current;
 

@@ -42,9 +42,6 @@ const struct vp_help_topic vp_help_topics[] = {
      "idle, and some programs rely on that without knowing. VPOOL_SYNC_FREE=1 makes\n"
      "cudaFree wait again; CUDA_LAUNCH_BLOCKING=1 implies it.\n"
      "\n"
-     "Synchronous allocation and release work during a stream capture. CUDA refuses\n"
-     "them there and invalidates the capture.\n"
-     "\n"
      "Reused memory is not zero. CUDA does not promise zeros either, but its fresh\n"
      "memory happens to be zero. VPOOL_ZERO=1 fills memory with zeros.\n"},
     {"waits", "When a stream waits for memory",

@@ -12,9 +12,14 @@ static bool room(size_t size) {
     return slot >= 0 && world.alive + size <= world.most;
 }
 
-/* While a stream captures, calls are served on others that CUDA refuses: the README says so. */
+/* While a stream captures, stream-ordered calls are served on others that CUDA refuses: docs/limits.md says so. */
 static bool differs_now(void) {
     return world.captures > 0;
+}
+
+/* Most calls at once would end the capture. */
+static bool may_end_captures(void) {
+    return !world.captures || one_in(6);
 }
 
 /* Most are written to at once, so that their contents are known. */
@@ -31,11 +36,11 @@ static void fill_new(struct block *b, int stream) {
 static void alloc(void) {
     CUdeviceptr at = UNTOUCHED;
     size_t size = some_size();
-    if (!room(size) || differs_now())
+    if (!room(size) || !may_end_captures())
         return;
     if (CALL(cuMemAlloc, &at, size) == 0)
         fill_new(new_block(DEVICE, at, size, current_device(), -1), LEGACY);
-    else
+    else if (!world.captures) /* else nobody has asked a GPU */
         say(at == UNTOUCHED ? " untouched" : " touched");
 }
 
@@ -61,12 +66,12 @@ static void alloc_pitch(void) {
     CUdeviceptr at = UNTOUCHED;
     size_t pitch = 7, width = 1 + below(3000), height = 1 + below(200);
     unsigned element = 4u << below(3);
-    if (!room((width + 1024) * height) || differs_now())
+    if (!room((width + 1024) * height) || !may_end_captures())
         return;
     if (CALL(cuMemAllocPitch, &at, &pitch, width, height, element) == 0) {
         say(" pitch %zu", pitch);
         fill_new(new_block(DEVICE, at, pitch * height, current_device(), -1), LEGACY);
-    } else {
+    } else if (!world.captures) {
         say(at == UNTOUCHED && pitch == 7 ? " untouched" : " touched");
     }
 }
@@ -99,7 +104,7 @@ static void alloc_async(void) {
 static void alloc_managed(void) {
     CUdeviceptr at = UNTOUCHED;
     size_t size = some_size();
-    if (!room(size) || differs_now())
+    if (!room(size) || !may_end_captures())
         return;
     unsigned flags = one_in(6) ? below(6) : CU_MEM_ATTACH_GLOBAL;
     if (CALL(cuMemAllocManaged, &at, size, flags) == 0)
@@ -109,7 +114,7 @@ static void alloc_managed(void) {
 static void alloc_host(void) {
     void *at = NULL;
     size_t size = some_size();
-    if (!room(size) || differs_now())
+    if (!room(size) || !may_end_captures())
         return;
     int res = one_in(2) ? CALL(cuMemHostAlloc, &at, size, below(9)) : CALL(cuMemAllocHost, &at, size);
     if (res == 0) {
@@ -121,7 +126,7 @@ static void alloc_host(void) {
 
 static void register_host(void) {
     size_t size = (1 + below(64)) * (size_t)4096;
-    if (!room(size) || differs_now())
+    if (!room(size) || !may_end_captures())
         return;
     void *at = aligned_alloc(4096, size);
     memset(at, (int)below(256), size);
@@ -203,7 +208,7 @@ static void free_any(void) {
         res = unmap(b);
     } else if (b->kind == MANAGED || (b->kind == DEVICE ? !one_in(3) : one_in(3))) {
         /* For stream-ordered memory CUDA waits for nothing here. */
-        if (differs_now() || ((b->kind == ASYNC || used_elsewhere(b)) && !drained(b)))
+        if (!may_end_captures() || ((b->kind == ASYNC || used_elsewhere(b)) && (world.captures || !drained(b))))
             return;
         res = CALL(cuMemFree, b->at);
     } else {

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include "guest.h"
 
@@ -111,6 +112,66 @@ static void captures_live_on_beside_what_is_refused(void) {
     }
 }
 
+/* What the next function's threads do beside a capture, or the capturing thread itself. */
+static struct {
+    CUstreamCaptureMode mode; /* of the thread */
+    int call;
+    CUdeviceptr old; /* for the frees */
+} beside;
+
+static void *one_call_beside(void *unused) {
+    CUdeviceptr ptr = NOWHERE;
+    size_t pitch = 7;
+    void *at = NULL;
+
+    (void)unused;
+    CHECK_OK(cuCtxSetCurrent(context));
+    CHECK_OK(cuThreadExchangeStreamCaptureMode(&beside.mode));
+    switch (beside.call) {
+    case 0: SHOW(cuMemAlloc(&ptr, MIB)); break;
+    case 1: SHOW(cuMemAllocPitch(&ptr, &pitch, 1000, 1000, 4)); break;
+    case 2: SHOW(cuMemAlloc(&ptr, (size_t)1 << 44)); break;
+    case 3: SHOW(cuMemFree(beside.old)); break;
+    case 4: SHOW(cudaMalloc(&at, MIB)); break;
+    case 5: SHOW(cudaMallocPitch(&at, &pitch, 1000, 1000)); break;
+    case 6: SHOW(cudaFree((void *)beside.old)); break;
+    default: SHOW(cuMemFree(beside.old + 512));
+    }
+    printf("%d %zu\n", ptr == 0, pitch);
+    SHOW(cudaGetLastError());
+    CHECK_OK(cuThreadExchangeStreamCaptureMode(&beside.mode));
+    return NULL;
+}
+
+/* Each way of allocating and freeing at once, beside a capture in each mode, by a thread in each mode and by the one
+ * that captures: what is refused, whether the capture has ended with that, and that a refused free has freed nothing.
+ */
+static void captures_forbid_what_they_do_with_cuda(void) {
+    CUstream stream;
+    CUdeviceptr base;
+    CUgraph graph;
+    size_t size;
+    pthread_t thread;
+
+    start();
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 3 * 4 * 8; i++) {
+        const int who = i / 3 % 4; /* a thread in mode 0, 1 or 2; 3: this one */
+
+        CHECK_OK(cuMemAlloc(&beside.old, MIB));
+        beside.mode = (CUstreamCaptureMode)(who % 3);
+        beside.call = i / 12;
+        CHECK_OK(cuStreamBeginCapture(stream, (CUstreamCaptureMode)(i % 3)));
+        printf("mode %d, thread %d: ", i % 3, who);
+        if (who == 3)
+            one_call_beside(NULL);
+        else
+            CHECK(!pthread_create(&thread, NULL, one_call_beside, NULL) && !pthread_join(thread, NULL));
+        SHOW(cuStreamEndCapture(stream, &graph));
+        SHOW(cuMemGetAddressRange(&base, &size, beside.old));
+    }
+}
+
 /* NCCL binds whatever is sent, as one rank of several, and those who succeed wait for those who have failed. */
 static void binds_to_multicast_objects_what_cuda_would(void) {
     const CUmulticastObjectProp props[] = {
@@ -145,4 +206,4 @@ static void binds_to_multicast_objects_what_cuda_would(void) {
 
 GUEST_MAIN(GUEST(what_fails_leaves_no_address), GUEST(questions_without_a_context),
            GUEST(what_cannot_be_set_is_told_of), GUEST(captures_live_on_beside_what_is_refused),
-           GUEST(binds_to_multicast_objects_what_cuda_would))
+           GUEST(captures_forbid_what_they_do_with_cuda), GUEST(binds_to_multicast_objects_what_cuda_would))
