@@ -116,6 +116,7 @@ CUresult vp_bare_segment(CUdeviceptr *out, size_t size, struct vp_bare_stream st
     struct vp_context *ctx = vp_context_current(&vp_state.timelines);
     struct vp_pool *pool = ctx && !ctx->sick ? pool_of(ctx->device) : NULL;
     if (pool && vp_forbidden()) {
+        vp_bare_lapsed(); /* no block comes */
         res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     } else if (pool) {
         struct vp_bare_segment *segment;

@@ -63,7 +63,9 @@ Test(bare, a_capture_forbids_segments_as_cuda_does) {
     segment(8 * MiB, s);
     cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
     cu_ok(door_segment(&seg, 8 * MiB, on(s)));
+    cu_ok(vp_bare_room(0, 3 * MiB, on(s)));
     cr_assert_eq(vp_bare_segment(&seg, 8 * MiB, on(s)), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    cr_assert(!vp_bare_promised(pool_of(0)->bare), "no block comes");
     cr_assert_eq(door_end_capture(s, NULL), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     door_close();
 }

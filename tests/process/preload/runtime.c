@@ -347,9 +347,33 @@ static void passes_everything_on(void) {
     CHECK(driver_calls("cuMemCreate") == 0);
 }
 
+/* The question of what captures forbid ends them, and its answer may be another afterwards: each call asks once, though
+ * it comes to the library by the runtime's door and then by the driver's. */
+static void asks_once_what_captures_forbid(void) {
+    void *kept, *taken;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    size_t pitch;
+
+    CHECK_OK(cudaMalloc(&kept, MIB));
+    CHECK_OK(cudaStreamCreate(&stream));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+        const unsigned long asked = driver_calls("cuEventQuery");
+        cudaError_t err = i == 0   ? cudaMalloc(&taken, MIB)
+                          : i == 1 ? cudaMallocPitch(&taken, &pitch, 1000, 1000)
+                                   : cudaFree(kept);
+        CHECK(err == cudaErrorStreamCaptureUnsupported && cudaGetLastError() == err);
+        CHECK(driver_calls("cuEventQuery") == asked + 1);
+        CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
+        CHECK(cudaGetLastError() == cudaErrorStreamCaptureInvalidated);
+    }
+    CHECK_OK(cudaFree(kept));
+}
+
 GUEST_MAIN(GUEST(interposes_versioned_references), GUEST(serves_the_linkers_route),
            GUEST(repeats_without_calling_the_driver), GUEST(answers_errors_as_cuda_does),
            GUEST(serves_threads_without_a_context), GUEST(short_ways_make_a_context_current),
            GUEST(serves_the_device_that_is_set), GUEST(cuda_calls_at_exit), GUEST(uses_cuda), GUEST(does_nothing),
            GUEST(survives_a_device_reset), GUEST(opens_memory_to_peers), GUEST(obeys_a_release_threshold),
-           GUEST(passes_everything_on))
+           GUEST(passes_everything_on), GUEST(asks_once_what_captures_forbid))
