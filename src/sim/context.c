@@ -8,8 +8,7 @@
 #define SM_COUNT 132u /* streaming multiprocessors of the simulated device, for green contexts */
 
 struct sim_context *sim_current(CUresult *why) {
-    struct sim_thread *self = sim_self();
-    struct sim_context *context = self->depth ? self->stack[self->depth - 1] : NULL;
+    struct sim_context *context = sim_entered();
     if (!context)
         *why = CUDA_ERROR_INVALID_CONTEXT;
     else if (context->destroyed)
@@ -175,14 +174,6 @@ SIM_API(SIM_SURE, 11000, cuDevicePrimaryCtxSetFlags_v2, (CUdevice device, unsign
 
 /* ---- the thread's stack ---- */
 
-static CUresult push(struct sim_context *context) {
-    struct sim_thread *self = sim_self();
-    if (self->depth == (int)(sizeof(self->stack) / sizeof(self->stack[0])))
-        return CUDA_ERROR_INVALID_VALUE;
-    self->stack[self->depth++] = context;
-    return CUDA_SUCCESS;
-}
-
 /* Finds a context that has ended; NULL: there never was one with that handle. */
 static struct sim_context *ended(CUcontext handle) {
     struct sim_context *context;
@@ -198,17 +189,17 @@ SIM_API(SIM_SURE, 4000, cuCtxPushCurrent_v2, (CUcontext handle), (handle)) {
     sim_cost(15);
     if (handle && !context)
         context = ended(handle);
-    return context ? push(context) : handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
+    return context ? sim_enter_context(context) : handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult pop(CUcontext *handle) {
-    struct sim_thread *self = sim_self();
+    struct sim_context *context = sim_entered();
     sim_cost(14);
-    if (!self->depth)
+    if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
-    struct sim_context *context = self->stack[--self->depth];
+    sim_leave_context();
     if (handle)
-        *handle = context ? context->handle : NULL;
+        *handle = context->handle;
     return CUDA_SUCCESS;
 }
 
@@ -222,22 +213,19 @@ SIM_API(SIM_SURE, 2000, cuCtxPopCurrent, (CUcontext * handle), (handle)) {
 }
 
 SIM_API(SIM_SURE, 4000, cuCtxSetCurrent, (CUcontext handle), (handle)) {
-    struct sim_thread *self = sim_self();
     sim_cost(15);
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
     if (handle && !context)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (self->depth)
-        self->depth--;
-    return context ? push(context) : CUDA_SUCCESS;
+    sim_leave_context();
+    return context ? sim_enter_context(context) : CUDA_SUCCESS;
 }
 
 SIM_API(SIM_SURE, 4000, cuCtxGetCurrent, (CUcontext * handle), (handle)) {
-    struct sim_thread *self = sim_self();
     sim_cost(8);
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_context *context = self->depth ? self->stack[self->depth - 1] : NULL;
+    struct sim_context *context = sim_entered();
     *handle = context ? context->handle : NULL;
     return CUDA_SUCCESS;
 }
@@ -249,7 +237,7 @@ static CUresult create(CUcontext *handle, unsigned flags, CUdevice device) {
         return CUDA_ERROR_INVALID_DEVICE;
     struct sim_context *context = context_new(device, flags, false, NULL);
     *handle = context->handle;
-    return push(context);
+    return sim_enter_context(context);
 }
 
 SIM_API(0, 3020, cuCtxCreate_v2, (CUcontext * context, unsigned int flags, CUdevice device), (context, flags, device)) {
@@ -284,13 +272,12 @@ SIM_API(0, 12050, cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *param
 #endif
 
 SIM_API(SIM_SURE, 4000, cuCtxDestroy_v2, (CUcontext handle), (handle)) {
-    struct sim_thread *self = sim_self();
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
     if (!context || context->primary || context->parent)
         return CUDA_ERROR_INVALID_CONTEXT;
     context_end(context);
-    if (self->depth && self->stack[self->depth - 1] == context)
-        self->depth--;
+    if (sim_entered() == context)
+        sim_leave_context();
     return CUDA_SUCCESS;
 }
 
@@ -308,9 +295,8 @@ SIM_API(0, 2000, cuCtxAttach, (CUcontext * handle, unsigned int flags), (handle,
 }
 
 SIM_API(SIM_SURE, 2000, cuCtxDetach, (CUcontext handle), (handle)) {
-    struct sim_thread *self = sim_self();
     struct sim_context *context = handle ? sim_handle_get(SIM_CONTEXT, handle) : NULL;
-    if (!context || context->parent || !self->depth || self->stack[self->depth - 1] != context)
+    if (!context || context->parent || sim_entered() != context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (context->attached) {
         context->attached--;
@@ -319,14 +305,13 @@ SIM_API(SIM_SURE, 2000, cuCtxDetach, (CUcontext handle), (handle)) {
     if (context->primary)
         return CUDA_ERROR_INVALID_CONTEXT;
     context_end(context);
-    self->depth--;
+    sim_leave_context();
     return CUDA_SUCCESS;
 }
 
 /* The only function that also answers in a context that has ended. */
 SIM_API(SIM_SURE, 2000, cuCtxGetDevice, (CUdevice * device), (device)) {
-    struct sim_thread *self = sim_self();
-    struct sim_context *context = self->depth ? self->stack[self->depth - 1] : NULL;
+    struct sim_context *context = sim_entered();
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (!device)
@@ -348,8 +333,7 @@ SIM_API(SIM_SURE, 13000, cuCtxGetDevice_v2, (CUdevice * device, CUcontext handle
 
 SIM_API(SIM_SURE, 12000, cuCtxGetId, (CUcontext handle, unsigned long long *id), (handle, id)) {
     CUresult why;
-    const struct sim_thread *self = sim_self();
-    const struct sim_context *now = self->depth ? self->stack[self->depth - 1] : NULL;
+    const struct sim_context *now = sim_entered();
     sim_cost(14);
     if (now && now->destroyed && now->handle == handle)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;

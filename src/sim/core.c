@@ -28,6 +28,7 @@ static __thread int
 struct sim_thread *sim_self(void) {
     if (self.generation != sim.generation) {
         bool per_thread_call = self.per_thread_call;
+        free(self.more);
         memset(&self, 0, sizeof(self));
         self.generation = sim.generation;
         self.id = ++sim.threads;
@@ -35,6 +36,44 @@ struct sim_thread *sim_self(void) {
     }
     return &self;
 }
+
+/* ---- the contexts that a thread has entered ---- */
+
+struct sim_context *sim_entered(void) {
+    const struct sim_thread *me = sim_self();
+    const size_t last = me->depth - 1;
+    return !me->depth ? NULL : last < SIM_ENTERED_FIRST ? me->first[last] : me->more[last - SIM_ENTERED_FIRST];
+}
+
+CUresult sim_enter_context(struct sim_context *context) {
+    struct sim_thread *me = sim_self();
+    if (me->depth < SIM_ENTERED_FIRST) {
+        me->first[me->depth++] = context;
+        return CUDA_SUCCESS;
+    }
+    if (me->depth - SIM_ENTERED_FIRST == me->room) {
+        const size_t room = 2 * me->room + SIM_ENTERED_FIRST;
+        struct sim_context **more = realloc(me->more, room * sizeof(struct sim_context *));
+        if (!more)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        me->more = more;
+        me->room = room;
+    }
+    me->more[me->depth++ - SIM_ENTERED_FIRST] = context;
+    return CUDA_SUCCESS;
+}
+
+void sim_leave_context(void) {
+    struct sim_thread *me = sim_self();
+    me->depth -= me->depth > 0;
+    if (me->depth == SIM_ENTERED_FIRST) {
+        free(me->more);
+        me->more = NULL;
+        me->room = 0;
+    }
+}
+
+/* ---- chance, time and what is wrong ---- */
 
 uint32_t sim_random(uint32_t below) {
     /* xorshift64*: small, seeded, good enough to shuffle queues. */

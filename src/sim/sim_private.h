@@ -164,11 +164,13 @@ struct sim_device {
     struct sim_pool *default_pool, *pool;
 };
 
+enum { SIM_ENTERED_FIRST = 16 };
+
 /* A thread's view: the stack of contexts, and the capture mode. Dropped if its generation is not that of the state. */
 struct sim_thread {
     unsigned long generation, id;
-    struct sim_context *stack[2048]; /* CUDA lets a thread enter 100,000 */
-    int depth;
+    struct sim_context *first[SIM_ENTERED_FIRST], **more; /* the stack: few, as threads have little room; the rest */
+    size_t depth, room;                                   /* contexts in both; room in `more` */
     CUstreamCaptureMode capture_mode;
     bool per_thread_call; /* the running call is a _ptsz or _ptds form */
 };
@@ -199,6 +201,10 @@ struct sim_state {
 extern struct sim_state sim;
 
 struct sim_thread *sim_self(void);
+/* The context that the thread has entered last, alive or not; NULL: none. */
+struct sim_context *sim_entered(void);
+CUresult sim_enter_context(struct sim_context *context);
+void sim_leave_context(void); /* that one, if there is one */
 /* A cancellation point in the middle of a call, with the lock released; then the op is put. */
 void sim_may_be_cancelled(struct sim_op *op);
 uint32_t sim_random(uint32_t below);

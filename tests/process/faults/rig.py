@@ -78,6 +78,7 @@ def same(command, sim="", env=None, but=None, limit=LIMIT):
     """The same lines and the same end as bare; lines that match `but` are left out."""
     def test():
         bare, ours = run(command, sim, env, bare=True), run(command, sim, env, limit=limit)
+        check(bare.status != 3, bare, "the program cannot do what it is for")
         check(bare.status == ours.status, ours, f"wanted status {bare.status}")
         wanted, found = ([line for line in done.lines() if not (but and re.search(but, line))]
                          for done in (bare, ours))
