@@ -30,7 +30,7 @@
 
 /* Synchronous memory of the device; and other memory, whose calls are repeated if there was too little: memory.c. */
 #define VP_DOORS_MEMORY(X) \
-    X(cuMemAlloc_v2, cuMemAlloc_v2, ALLOCATED, VP_PASSED_cuMemAlloc, b, vp_api_alloc(a, b), CUdeviceptr *, size_t) \
+    X(cuMemAlloc_v2, cuMemAlloc_v2, ALLOCATED, VP_PASSED_cuMemAlloc, b, vp_torch_alloc(a, b), CUdeviceptr *, size_t) \
     X(cuMemAllocPitch_v2, cuMemAllocPitch_v2, ALLOCATED, VP_PASSED_cuMemAllocPitch, vp_pitched(c, d), \
       vp_api_alloc_pitch(a, b, c, d, e), CUdeviceptr *, size_t *, size_t, size_t, unsigned int) \
     X(cuMemFree_v2, cuMemFree_v2, FREED, VP_PASSED_cuMemFree, vp_api_free(a), (void)0, CUdeviceptr) \
@@ -403,7 +403,7 @@
 /* X(symbol, like, kind, ...): functions of libcudart: runtime.c. A program finds these only through the dynamic linker.
  * If it looks them up in a handle, it gets the library's own, which reach us through the driver. */
 #define VP_DOORS_RUNTIME(X) \
-    X(cudaMalloc, cudaMalloc, ALLOCATES, alloc(a, b, __builtin_return_address(0)), a && b, void **, size_t) \
+    X(cudaMalloc, cudaMalloc, BY_HAND) \
     X(cudaMallocPitch, cudaMallocPitch, ALLOCATES, alloc_pitch(a, b, c, d), a && b && c && d, void **, size_t *, \
       size_t, size_t) \
     X(cudaFree, cudaFree, FREES, a && free_now(a), void *) \

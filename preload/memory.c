@@ -9,5 +9,6 @@
  * handles and pools); copies and memsets, which are staged in host memory. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "make.h"
+#include "torch.h"
 
 VP_DOORS_MEMORY(VP_MAKE)

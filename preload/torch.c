@@ -47,6 +47,8 @@ static _Thread_local struct {
     bool unasked;       /* no room was made: if a segment is, that is to be done before */
     bool early;         /* one was made that no size came before */
     bool other_streams; /* a stream's handle was asked for, perhaps to record an event there */
+    size_t asks_size;   /* a cudaMalloc() of that size is on its way to the driver's door */
+    const void *asks;   /* where it was called; NULL: none is */
     CUdeviceptr first;  /* a device's first segment, which has memory, waits for its report */
     size_t first_size;
     CUdevice first_device;
@@ -244,6 +246,15 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
         return res;
     default: return VP_NOT_OURS;
     }
+}
+
+void vp_torch_asks_now(size_t size, const void *address) {
+    said.asks_size = size;
+    said.asks = address;
+}
+
+CUresult vp_torch_segment_late(CUdeviceptr *out, size_t size) {
+    return said.asks && said.asks_size == size ? vp_torch_segment_now(out, size, said.asks) : VP_NOT_OURS;
 }
 
 /* ---- a block is made, or is no more ---- */

@@ -69,7 +69,23 @@ _Noreturn void vp_torch_refuse(CUdevice device, size_t size, uint64_t allocated,
 
 /* Makes a segment, if the cudaMalloc() of `size` bytes called from `address` is for one. VP_NOT_OURS: it is not. */
 CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address);
+/* From here on this thread's cudaMalloc() of `size` bytes, called from `address`, is on its way to the driver's door.
+ */
+void vp_torch_asks_now(size_t size, const void *address);
+/* What comes by there, with that size, is what was asked for. */
+CUresult vp_torch_segment_late(CUdeviceptr *out, size_t size);
 
 static inline CUresult vp_torch_segment(CUdeviceptr *out, size_t size, const void *address) {
     return __builtin_expect(vp_adopt_bare, false) ? vp_torch_segment_now(out, size, address) : VP_NOT_OURS;
+}
+
+static inline void vp_torch_asks(size_t size, const void *address) {
+    if (__builtin_expect(vp_adopt_bare, false))
+        vp_torch_asks_now(size, address);
+}
+
+/* At the driver's door. */
+static inline CUresult vp_torch_alloc(CUdeviceptr *out, size_t size) {
+    CUresult res = __builtin_expect(vp_adopt_bare, false) ? vp_torch_segment_late(out, size) : VP_NOT_OURS;
+    return res == VP_NOT_OURS ? vp_api_alloc(out, size) : res;
 }
