@@ -446,13 +446,16 @@
 #define VP_DOORS_TORCH_TOLD(X) \
     X(VP_TORCH_CURRENT) X(VP_TORCH_STREAM) X(VP_TORCH_ROUND_CUDA) X(VP_TORCH_ROUND) X(VP_TORCH_REPORT)
 
-/* X(name, symbol), called when: an allocation was refused; the environment is read; a check or an assertion fails, with
- * a C++11 string, an old string, or none; the allocator is replaced by the program's; memory pools are used, by
+/* X(name, symbol), called when: an allocation was refused; the environment is read; the program changes the cache's
+ * settings; a check or an assertion fails, with a C++11 string, an old string, or none; the allocator is replaced by the program's; memory pools are used, by
  * functions or objects; an exception is created. */
 #define VP_DOORS_TORCH_PASSED(X) \
     X(REFUSED, _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE) \
     X(GET_ENV, _ZN3c105utils7get_envEPKc) \
     X(GET_ENV_CXX11, _ZN3c105utils7get_envB5cxx11EPKc) \
+    X(SETS, _ZN3c104cuda20CUDACachingAllocator20setAllocatorSettingsERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
+    X(SETS_OLD_STRING, _ZN3c104cuda20CUDACachingAllocator20setAllocatorSettingsERKSs) \
+    X(PARSES, _ZN3c1016CachingAllocator26AcceleratorAllocatorConfig9parseArgsERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
     X(FAILS, _ZN3c106detail14torchCheckFailEPKcS2_jS2_) \
     X(FAILS_STRING, _ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE) \
     X(FAILS_OLD_STRING, _ZN3c106detail14torchCheckFailEPKcS2_jRKSs) \

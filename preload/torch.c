@@ -47,9 +47,10 @@ static _Thread_local struct {
     bool unasked;       /* no room was made: if a segment is, that is to be done before */
     bool early;         /* one was made that no size came before */
     bool other_streams; /* a stream's handle was asked for, perhaps to record an event there */
-    size_t asks_size;   /* a cudaMalloc() of that size is on its way to the driver's door */
-    const void *asks;   /* where it was called; NULL: none is */
-    CUdeviceptr first;  /* a device's first segment, which has memory, waits for its report */
+    size_t unsplit_least, unsplit_more; /* the new settings, since PyTorch has read them; 0: they are in force */
+    size_t asks_size;                   /* a cudaMalloc() of that size is on its way to the driver's door */
+    const void *asks;                   /* where it was called; NULL: none is */
+    CUdeviceptr first;                  /* a device's first segment, which has memory, waits for its report */
     size_t first_size;
     CUdevice first_device;
 } said __attribute__((tls_model("initial-exec")));
@@ -135,8 +136,17 @@ static _Noreturn void refuse(CUdevice device, size_t size) {
 
 /* The cache does not split blocks of max_split_size and more. Such a block serves any request from that size on that is
  * smaller by less than a bound, so a block may be that much larger than the request. The settings are read from the
- * environment; if they are changed later (torch.cuda.memory._set_allocator_settings), the first such block shows it. */
-static _Atomic size_t unsplit_least = SIZE_MAX, unsplit_more = (size_t)20 << 20;
+ * environment, and as the program changes them (torch.cuda.memory._set_allocator_settings); else the first such block
+ * shows it. */
+static const size_t UNSPLIT_MORE = (size_t)20 << 20;
+static _Atomic size_t unsplit_least = SIZE_MAX, unsplit_more = UNSPLIT_MORE;
+
+static void set_unsplit(size_t least, size_t more) {
+    atomic_store(&unsplit_least, least);
+    atomic_store(&unsplit_more, more);
+    if (least != SIZE_MAX)
+        atomic_store(&vp_bare_beside, false); /* a smaller place may do */
+}
 
 /* A remainder of up to this size is not split off a block. */
 static const size_t LEFT_MOST = (size_t)1 << 20;
@@ -152,14 +162,13 @@ static const size_t UNSPLIT_LEAST = (size_t)20 << 20;
 /* A block that is too large for another reason is from a pool that splits no blocks, or has a piece before it
  * (allocateWithAddress): other blocks will not be like it. */
 static void note_unsplit(CUdeviceptr ptr, size_t asked, size_t given) {
+    const size_t more = atomic_load_explicit(&unsplit_more, memory_order_relaxed);
     if (given - asked <= LEFT_MOST)
         return;
-    if (asked < UNSPLIT_LEAST || given - asked > atomic_load_explicit(&unsplit_more, memory_order_relaxed))
+    if (asked < UNSPLIT_LEAST || given - asked > more)
         vp_bare_unsplit(ptr, given);
-    else if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed)) {
-        atomic_store_explicit(&unsplit_least, asked, memory_order_relaxed);
-        atomic_store(&vp_bare_beside, false); /* a smaller place may do */
-    }
+    else if (asked < atomic_load_explicit(&unsplit_least, memory_order_relaxed))
+        set_unsplit(asked, more);
 }
 
 /* Not back if there is no memory to be had; but without a place for the block the cache finds that out as ever. */
@@ -172,6 +181,9 @@ static void wanted(size_t size, const char *frame) {
     said.size = size;
     said.stream = vp_torch_hint_take(&said.hints, frame, &device);
     said.segment_next = said.refused = said.fails = said.unasked = false;
+    if (said.unsplit_least)
+        set_unsplit(said.unsplit_least, said.unsplit_more);
+    said.unsplit_least = 0;
     if (device < 0)
         device = current_device();
     if (device < 0 || device >= DEVICES || atomic_load_explicit(&devices[device].state, memory_order_relaxed) != ARMED)
@@ -334,25 +346,38 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
 
 /* ---- calls that pass: pass.S ---- */
 
-/* The value of a setting in one of PyTorch's variables; NULL: it is not set there. */
-static const char *setting_in(const char *name, const char *setting) {
-    const char *value = secure_getenv(name), *at = value ? strstr(value, setting) : NULL;
-    return at ? at + strlen(setting) + strspn(at + strlen(setting), ": ") : NULL;
+/* The value of a setting in a text of them, the last one's if there are several; NULL: it is not set there. */
+static const char *setting_in(const char *text, const char *setting) {
+    const char *value = NULL;
+    while (text && (text = strstr(text, setting))) {
+        text += strlen(setting);
+        value = text + strspn(text, ": ");
+    }
+    return value;
 }
 
 /* Does the cache release its lock while it makes a segment? Then other threads come in between the request for a block
  * and its report, and may take the room that was made for it. */
 static bool releases_lock(const char *name) {
-    const char *value = setting_in(name, "release_lock_on_cudamalloc");
+    const char *value = setting_in(secure_getenv(name), "release_lock_on_cudamalloc");
     return value && *value == 'T';
 }
 
-static void read_mebibytes(const char *name, const char *setting, _Atomic size_t *to) {
+static size_t mebibytes_in(const char *text, const char *setting, size_t otherwise) {
     enum { MOST = 1 << 30, DECIMAL = 10 };
-    const char *value = setting_in(name, setting);
-    size_t number = value ? strtoul(value, NULL, DECIMAL) : 0;
-    if (number && number < MOST)
-        atomic_store_explicit(to, number << 20, memory_order_relaxed);
+    const char *value = setting_in(text, setting);
+    const size_t number = value ? strtoul(value, NULL, DECIMAL) : 0;
+    return number && number < MOST ? number << 20 : otherwise;
+}
+
+/* The program changes the settings: what the text does not name has its default again. Until PyTorch has read it, and
+ * this thread allocates the next time, blocks may be as before or after. */
+static void settings(const char *text) {
+    const size_t least = atomic_load(&unsplit_least), more = atomic_load(&unsplit_more);
+    said.unsplit_least = mebibytes_in(text, "max_split_size_mb", SIZE_MAX);
+    said.unsplit_more = mebibytes_in(text, "max_non_split_rounding_mb", UNSPLIT_MORE);
+    set_unsplit(said.unsplit_least < least ? said.unsplit_least : least,
+                said.unsplit_more > more ? said.unsplit_more : more);
 }
 
 /* Called when PyTorch reads its settings: the last moment to choose for it, and all of its libraries are mapped by now.
@@ -370,8 +395,8 @@ static void environment(const char *name) {
         never(0, "release_lock_on_cudamalloc lets other threads in while the cache makes a segment");
         return;
     }
-    read_mebibytes(name, "max_split_size_mb", &unsplit_least);
-    read_mebibytes(name, "max_non_split_rounding_mb", &unsplit_more);
+    set_unsplit(mebibytes_in(secure_getenv(name), "max_split_size_mb", atomic_load(&unsplit_least)),
+                mebibytes_in(secure_getenv(name), "max_non_split_rounding_mb", atomic_load(&unsplit_more)));
     int err = vp_torch_learn();
     if (err != -ENOTSUP || atomic_flag_test_and_set(&decided))
         return;
@@ -398,6 +423,8 @@ void *vp_torch_pass(unsigned index, const uintptr_t *registers, const void *addr
         vp_bare_lapsed();
     } else if (index == VP_TORCH_GET_ENV || index == VP_TORCH_GET_ENV_CXX11)
         environment((const char *)registers[FIRST]);
+    else if (index >= VP_TORCH_SETS && index <= VP_TORCH_PARSES)
+        settings(*(const char *const *)registers[index == VP_TORCH_PARSES]); /* behind the object */
     else if (index == VP_TORCH_FAILS || (index >= VP_TORCH_ASSERTS && index < VP_TORCH_CHANGES))
         vp_adopt_refused((const char *)registers[TEXT]);
     else if (index == VP_TORCH_FAILS_STRING || index == VP_TORCH_FAILS_OLD_STRING)

@@ -57,12 +57,28 @@ std::optional<std::string> get_env(const char *name) noexcept {
 
 } // namespace utils
 
+namespace cuda {
+namespace CUDACachingAllocator {
+
+void parse(const std::string &text) {
+    static const char name[] = "max_split_size_mb:";
+    const size_t at = text.rfind(name);
+    at == text.npos ? unsetenv("STANDIN_UNSPLIT") : setenv("STANDIN_UNSPLIT", text.c_str() + at + sizeof(name) - 1, 1);
+}
+
+} // namespace CUDACachingAllocator
+} // namespace cuda
+
 #if TORCH >= 210
 namespace CachingAllocator {
 
 size_t AcceleratorAllocatorConfig::roundup_power2_divisions(size_t) {
     const char *divisions = getenv("STANDIN_DIVISIONS");
     return divisions ? strtoul(divisions, nullptr, 10) : 0;
+}
+
+void AcceleratorAllocatorConfig::parseArgs(const std::string &text) {
+    cuda::CUDACachingAllocator::parse(text);
 }
 
 } // namespace CachingAllocator

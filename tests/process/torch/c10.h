@@ -72,6 +72,7 @@ API std::optional<std::string> get_env(const char *name) noexcept;
 namespace CachingAllocator {
 struct AcceleratorAllocatorConfig {
     static API size_t roundup_power2_divisions(size_t size);
+    API void parseArgs(const std::string &text);
 };
 } // namespace CachingAllocator
 
@@ -107,6 +108,9 @@ struct CUDAAllocatorConfig {
     static API size_t roundup_power2_divisions(size_t size);
 };
 
+/* The settings from here on; what the text does not name has its default again. Of them max_split_size_mb counts. */
+API void setAllocatorSettings(const std::string &text);
+API void parse(const std::string &text);
 /* What PyTorch's CUDAAllocator has as virtual functions. */
 API void *allocate(size_t size);
 API void *raw_alloc(size_t size);

@@ -46,7 +46,7 @@ void arm() {
 }
 
 extern "C" API int standin_run(const char *name) {
-    for (const Case *list : {data_cases, order_cases})
+    for (const Case *list : {data_cases, order_cases, room_cases})
         for (; list->name; list++)
             if (!strcmp(list->name, name)) {
                 list->run();

@@ -21,7 +21,7 @@ struct Case {
     const char *name;
     void (*run)();
 };
-extern const Case data_cases[], order_cases[];
+extern const Case data_cases[], order_cases[], room_cases[];
 
 /* How many events there were so far; the events since then that are of a kind; NULL-terminated kinds of all of them. */
 size_t told_count();

@@ -31,6 +31,10 @@ void setUncached(bool now) {
     uncached = now;
 }
 
+void setAllocatorSettings(const std::string &text) {
+    parse(text);
+}
+
 void setExpandable(bool now) {
     for (int device : {0, 1})
         cache_of(device).expandable = now;

@@ -496,55 +496,6 @@ static void a_whole_segment_is_copied() {
     cache::raw_delete(a);
 }
 
-/* Where sizes are rounded up, there is room for what comes of it. */
-static void room_is_for_the_size_that_is_rounded_up() {
-    arm();
-    for (size_t size : {600 * KIB, 4 * MIB, 4 * MIB + 1, 9 * MIB - 512, 33 * MIB, 3 * KIB + 5}) {
-        size_t since = told_count();
-        cache::allocate(size);
-        /* What is left of a large block stays with it, if it is no more. */
-        CHECK(told_last(since, 'u').size - told_last(since, 'r').size < (size > MIB ? MIB : 0) + 512);
-    }
-    CHECK(told_last(0, 'r').size == 3 * KIB + 512);
-}
-
-/* Where large blocks are not split, there is room for all of the one that may come. */
-static void room_is_for_a_block_that_is_not_split() {
-    arm();
-    void *large = cache::allocate(59 * MIB);
-    cache::raw_delete(large);
-    size_t since = told_count();
-    large = cache::allocate(41 * MIB);
-    size_t room = told_last(since, 'r').size, block = told_last(since, 'u').size;
-    CHECK(block == 60 * MIB);
-    CHECK(getenv("TOLD_LATER") || room >= block);
-    cache::raw_delete(large);
-    since = told_count();
-    large = cache::allocate(42 * MIB);
-    CHECK(told_last(since, 'u').size == 60 * MIB && told_last(since, 'r').size >= 60 * MIB);
-    /* Of smaller ones no more is made sure of. */
-    since = told_count();
-    cache::allocate(30 * MIB);
-    CHECK(told_last(since, 'r').size == 30 * MIB);
-}
-
-/* A pool may split none of its blocks: what comes is as large as its segment. Others are not alike. */
-static void room_is_for_what_a_pool_does_not_split() {
-    arm();
-    cache::MempoolId id = at::cuda::graph_pool_handle();
-    cache::beginAllocateToPool(0, id, nullptr);
-    void *large = cache::allocate(59 * MIB);
-    cache::raw_delete(large);
-    size_t since = told_count();
-    large = cache::allocate(30 * MIB);
-    CHECK(told_last(since, 'u').size == 60 * MIB);
-    cache::endAllocateToPool(0, id);
-    since = told_count();
-    cache::allocate(41 * MIB);
-    CHECK(told_last(since, 'r').size == 41 * MIB);
-    cache::raw_delete(large);
-}
-
 #define CASE(name) {#name, name}
 const Case order_cases[] = {
     CASE(the_first_segment_has_memory),
@@ -579,8 +530,5 @@ const Case order_cases[] = {
     CASE(an_address_is_asked_for),
     CASE(shared_memory_is_pinned),
     CASE(a_whole_segment_is_copied),
-    CASE(room_is_for_the_size_that_is_rounded_up),
-    CASE(room_is_for_a_block_that_is_not_split),
-    CASE(room_is_for_what_a_pool_does_not_split),
     {nullptr, nullptr},
 };

@@ -1,0 +1,87 @@
+/* Room that is made for a block before the cache chooses one: as much as that may take. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "guest.h"
+
+#include <cstdlib>
+
+/* Where sizes are rounded up, there is room for what comes of it. */
+static void room_is_for_the_size_that_is_rounded_up() {
+    arm();
+    for (size_t size : {600 * KIB, 4 * MIB, 4 * MIB + 1, 9 * MIB - 512, 33 * MIB, 3 * KIB + 5}) {
+        size_t since = told_count();
+        cache::allocate(size);
+        /* What is left of a large block stays with it, if it is no more. */
+        CHECK(told_last(since, 'u').size - told_last(since, 'r').size < (size > MIB ? MIB : 0) + 512);
+    }
+    CHECK(told_last(0, 'r').size == 3 * KIB + 512);
+}
+
+/* Where large blocks are not split, there is room for all of the one that may come. */
+static void room_is_for_a_block_that_is_not_split() {
+    arm();
+    void *large = cache::allocate(59 * MIB);
+    cache::raw_delete(large);
+    size_t since = told_count();
+    large = cache::allocate(41 * MIB);
+    size_t room = told_last(since, 'r').size, block = told_last(since, 'u').size;
+    CHECK(block == 60 * MIB);
+    CHECK(getenv("TOLD_LATER") || room >= block);
+    cache::raw_delete(large);
+    since = told_count();
+    large = cache::allocate(42 * MIB);
+    CHECK(told_last(since, 'u').size == 60 * MIB && told_last(since, 'r').size >= 60 * MIB);
+    /* Of smaller ones no more is made sure of. */
+    since = told_count();
+    cache::allocate(30 * MIB);
+    CHECK(told_last(since, 'r').size == 30 * MIB);
+}
+
+/* As torch.cuda.memory._set_allocator_settings() does. */
+static void set(const char *text) {
+#if TORCH < 210
+    cache::setAllocatorSettings(text);
+#else
+    c10::CachingAllocator::AcceleratorAllocatorConfig config;
+    config.parseArgs(text);
+#endif
+}
+
+/* vLLM has large blocks not split for a while: as it loads a model. */
+static void settings_are_obeyed_while_they_last() {
+    arm();
+    cache::raw_delete(cache::allocate(59 * MIB));
+    set("garbage_collection_threshold:0.8,max_split_size_mb:80,max_split_size_mb:40");
+    size_t since = told_count();
+    cache::raw_delete(cache::allocate(41 * MIB));
+    CHECK(told_last(since, 'u').size == 60 * MIB && told_last(since, 'r').size >= 60 * MIB);
+    set("garbage_collection_threshold:0.8");
+    since = told_count();
+    cache::raw_delete(cache::allocate(42 * MIB));
+    CHECK(told_last(since, 'u').size == 42 * MIB && told_last(since, 'r').size == 42 * MIB);
+}
+
+/* A pool may split none of its blocks: what comes is as large as its segment. Others are not alike. */
+static void room_is_for_what_a_pool_does_not_split() {
+    arm();
+    cache::MempoolId id = at::cuda::graph_pool_handle();
+    cache::beginAllocateToPool(0, id, nullptr);
+    void *large = cache::allocate(59 * MIB);
+    cache::raw_delete(large);
+    size_t since = told_count();
+    large = cache::allocate(30 * MIB);
+    CHECK(told_last(since, 'u').size == 60 * MIB);
+    cache::endAllocateToPool(0, id);
+    since = told_count();
+    cache::allocate(41 * MIB);
+    CHECK(told_last(since, 'r').size == 41 * MIB);
+    cache::raw_delete(large);
+}
+
+#define CASE(name) {#name, name}
+const Case room_cases[] = {
+    CASE(room_is_for_the_size_that_is_rounded_up),
+    CASE(room_is_for_a_block_that_is_not_split),
+    CASE(settings_are_obeyed_while_they_last),
+    CASE(room_is_for_what_a_pool_does_not_split),
+    {nullptr, nullptr},
+};
