@@ -229,6 +229,16 @@ void vp_adopt_refused(const char *text) {
                text ? "PyTorch refuses this" : "PyTorch shares no memory with others (cuIpcGetMemHandle)");
 }
 
+void vp_adopt_freed(void) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said))
+        vp_log(
+            VP_LOG_WARN,
+            "PyTorch frees, outside of a CUDA graph, what that allocates, as under vLLM: with backend:cudaMallocAsync, "
+            "which the library has set, anything may lie there after a launch. Under VPOOL_ADOPT=bare PyTorch keeps "
+            "it for the graph (docs/frameworks.md)");
+}
+
 /* Rewrites the text in place, in the same number of bytes. Programs that retry with smaller batches, as accelerate's
  * find_executable_batch_size does, recognise the error by its words. PyTorch 2.6 writes the device as a raw byte, which
  * ends the text for Python. */

@@ -40,5 +40,9 @@ void vp_adopt_report(void);
  * do what was asked, logs a line, once. */
 void vp_adopt_refused(const char *text);
 
+/* CUDA knows no block that PyTorch frees: one of a graph that was not launched yet, whose tensors the program keeps by
+ * address alone. Logs a line, once. */
+void vp_adopt_freed(void);
+
 /* PyTorch makes an exception of this text. Rewords out of memory so that programs take it for that of its cache. */
 void vp_adopt_reword(char *text, size_t length);

@@ -81,6 +81,8 @@ static cudaError_t failed_free(cudaError_t err, const void *address) {
     cudaError_t (*forget)(void) = vp_caller_find(address, "cudaGetLastError", NULL, NULL, "libcudart");
     if (forget)
         forget();
+    if (err == cudaErrorInvalidValue)
+        vp_adopt_freed();
     return cudaSuccess;
 }
 

@@ -376,6 +376,18 @@ static void a_free_after_an_error() {
     cudaGetLastError();
 }
 
+/* As vLLM keeps what its graphs write: by address alone. CUDA refuses the free, since no launch has made the block. */
+static void a_graphs_block_is_freed_outside() {
+    const bool throws = getenv("STANDIN_THROWS");
+    CUDAStream side = makeStream(0);
+    cudaGraph_t graph;
+    setCurrentCUDAStream(side);
+    CHECK_OK(cudaStreamBeginCapture(side.stream(), cudaStreamCaptureModeThreadLocal));
+    void *first = cache::mallocAsync(MIB), *second = cache::mallocAsync(MIB);
+    CHECK_OK(cudaStreamEndCapture(side.stream(), &graph));
+    CHECK(cache::freeAsync(first) == throws && cache::freeAsync(second) == throws);
+}
+
 /* Nothing but a free has its error kept from the program. */
 static void errors_are_told() {
     auto fail = (void (*)(const char *, long, CUresult))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "vp_sim_fail");
@@ -520,6 +532,7 @@ const Case order_cases[] = {
     CASE(the_cache_hands_over),
     CASE(the_allocator_is_changed),
     CASE(a_free_after_an_error),
+    CASE(a_graphs_block_is_freed_outside),
     CASE(errors_are_told),
     CASE(features_are_refused),
     CASE(a_feature_is_refused),
