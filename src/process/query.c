@@ -3,6 +3,7 @@
 #include "process/ipc.h"
 
 #include <string.h>
+#include "pool/bare/bare.h"
 
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
 static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62, IMPORT_ID_BASE = UINT64_C(1) << 61;
@@ -33,8 +34,10 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
         }
         if (pool) {
             vp_pool_stats(pool);
-            /* What blocks have beyond what was asked for nobody else can have, nor what is told as reserved. */
-            const uint64_t held = pool->mem.stats.held_bytes, live = vp_memory_awake(&pool->mem) + pool->mem.rounded,
+            /* What blocks have beyond what was asked for nobody else can have, nor what a graph writes to, nor what is
+             * told as reserved. */
+            const uint64_t held = pool->mem.stats.held_bytes,
+                           live = vp_memory_awake(&pool->mem) + pool->mem.rounded + vp_bare_stays(pool),
                            idle = held > live ? held - live : 0, told = vp_mempools_idle(dev, NULL),
                            taken = live + (told < idle ? told : idle);
             unused += idle + live - taken;

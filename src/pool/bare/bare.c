@@ -304,6 +304,21 @@ void vp_bare_count(struct vp_pool *pool) {
     pool->recent_peak = vp_greater(pool->recent_peak, stats->live_bytes);
 }
 
+uint64_t vp_bare_stays(const struct vp_pool *pool) {
+    const struct vp_bare *bare = pool->bare;
+    const struct vp_bare_segment *segment;
+    uint64_t pages = 0;
+    if (!bare)
+        return 0;
+    vp_list_each(segment, &bare->segments, link)
+        for (size_t p = vp_bare_page(bare, segment->whole.addr);
+             (segment->pinned || segment->pins_pages) && p < slots_end(bare, segment); p++) {
+            const uint32_t word = vp_bare_word(bare, p), stays = segment->pinned ? VP_PAGE_BACKED : VP_PAGE_PINNED;
+            pages += word & VP_PAGE_BACKED && word & stays && !(word & VP_PAGE_USED);
+        }
+    return pages << pool->mem.granularity_shift;
+}
+
 static bool breach(FILE *out, const char *what, const struct vp_region *r) {
     vp_memory_breach(out, what, r);
     return false;

@@ -332,6 +332,9 @@ int vp_bare_barrier(struct vp_pool *pool, struct vp_fence *fence);
 void vp_bare_flush(struct vp_pool *pool);
 /* Brings the pool's statistics up to date. */
 void vp_bare_count(struct vp_pool *pool);
+/* Bytes under no block that nobody else gets: a graph writes there, or others were shown them. Looks at all pages of
+ * segments that have such. */
+uint64_t vp_bare_stays(const struct vp_pool *pool);
 bool vp_bare_check(const struct vp_pool *pool, FILE *out);
 
 /* ---- dense.c ---- */

@@ -77,11 +77,55 @@ static void room_is_for_what_a_pool_does_not_split() {
     cache::raw_delete(large);
 }
 
+static size_t told_as_free() {
+    size_t bytes, all;
+    CHECK_OK(cudaDeviceSynchronize());
+    CHECK_OK(cudaMemGetInfo(&bytes, &all));
+    return bytes;
+}
+
+/* What a graph writes to, and what others were shown, is not free, though it is in no block: vLLM and SGLang ask what
+ * their graphs take, and plan by what is left. */
+static void what_stays_under_no_block_is_not_free() {
+    arm();
+    CUDAStream side = makeStream(0);
+    const cache::MempoolId id = at::cuda::graph_pool_handle();
+    cudaGraph_t graph;
+    size_t before = told_as_free(), had = 0;
+    setCurrentCUDAStream(side);
+    cache::beginAllocateToPool(0, id, side.stream());
+    CHECK_OK(cudaStreamBeginCapture(side.stream(), cudaStreamCaptureModeRelaxed));
+    void *block = cache::allocate(60 * MIB);
+    CHECK_OK(cudaMemsetAsync(block, 1, 60 * MIB, side.stream()));
+    cache::raw_delete(block);
+    CHECK_OK(cudaStreamEndCapture(side.stream(), &graph));
+    cache::endAllocateToPool(0, id);
+    CHECK(told_as_free() <= before - 60 * MIB);
+    setCurrentCUDAStream(makeStream(0));
+    /* A segment that another process was shown, beside a block of it. */
+    before = told_as_free();
+    cache::raw_delete(cache::allocate(40 * MIB));
+    cudaIpcMemHandle_t handle;
+    CHECK(told_as_free() == before);
+    block = cache::allocate(30 * MIB);
+    CHECK_OK(cudaIpcGetMemHandle(&handle, cache::getBaseAllocation(block)));
+    CHECK(told_as_free() <= before - 40 * MIB);
+    /* And what is told as free is there. */
+    before = told_as_free();
+    try {
+        for (; had < before; had += 2 * MIB)
+            CHECK(cache::allocate(2 * MIB));
+    } catch (const c10::OutOfMemoryError &) {
+    }
+    CHECK(had + 24 * MIB >= before);
+}
+
 #define CASE(name) {#name, name}
 const Case room_cases[] = {
     CASE(room_is_for_the_size_that_is_rounded_up),
     CASE(room_is_for_a_block_that_is_not_split),
     CASE(settings_are_obeyed_while_they_last),
     CASE(room_is_for_what_a_pool_does_not_split),
+    CASE(what_stays_under_no_block_is_not_free),
     {nullptr, nullptr},
 };
