@@ -107,12 +107,25 @@ void vp_pool_finish(struct vp_pool *pool) {
     vp_slab_finish(&pool->caches.slab);
 }
 
+/* Notes a stream that wants large blocks. Returns whether there are several. */
+static bool note_stream(struct vp_pool *pool, const struct vp_timeline *timeline) {
+    if (!pool->first_stream)
+        pool->first_stream = timeline->id;
+    if (pool->first_stream != timeline->id)
+        atomic_store_explicit(&pool->caches.several, true, memory_order_relaxed);
+    return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
+}
+
 int vp_pool_alloc(struct vp_pool *pool, struct vp_request *req, struct vp_region **out) {
     req->await = NULL;
     pool->waits_early |= req->waits == VP_WAITS_EARLY;
     int err = pool->policy->layout(pool, req);
     if (err)
         return err;
+    /* Streams wait for events alone: one that allocates may want what a stream frees that allocates nothing. */
+    if (pool->traits.events == VP_EVENTS_WORTH && req->timeline && req->size >= VP_EVENT_WORTH &&
+        (req->waits == VP_WAITS_EARLY || req->waits == VP_WAITS_LATE))
+        note_stream(pool, req->timeline);
     if ((*out = vp_parking_unpark(pool, req)))
         return 0;
     if (req->timeline)
@@ -180,14 +193,8 @@ static bool wants_event(struct vp_pool *pool, const struct vp_timeline *timeline
     if (pool->traits.events != VP_EVENTS_WORTH)
         return pool->traits.events == VP_EVENTS_ALWAYS ||
                (pool->traits.events == VP_EVENTS_CHOSEN && pool->policy->wants_event(pool, block));
-    if (!vp_pool_worth_event(pool, block))
-        return false;
-    if (!pool->first_stream)
-        pool->first_stream = timeline->id;
     /* A stream that only frees small blocks does not want large ones. */
-    if (pool->first_stream != timeline->id)
-        atomic_store_explicit(&pool->caches.several, true, memory_order_relaxed);
-    return atomic_load_explicit(&pool->caches.several, memory_order_relaxed);
+    return vp_pool_worth_event(pool, block) && note_stream(pool, timeline);
 }
 
 void vp_pool_free(struct vp_pool *pool, struct vp_region *block, struct vp_fence *fence) {

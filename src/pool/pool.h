@@ -134,7 +134,7 @@ struct vp_policy;
 /* How a pool works, as its policy wants it. */
 struct vp_traits {
     enum {
-        VP_EVENTS_WORTH,  /* frees of large blocks record an event, once several streams free large blocks */
+        VP_EVENTS_WORTH,  /* frees of large blocks record an event, once several streams want large blocks */
         VP_EVENTS_ALWAYS, /* every free does, even while one stream alone uses the pool */
         VP_EVENTS_NEVER,  /* none does: no stream waits for another's event, and later events are asked */
         VP_EVENTS_CHOSEN, /* those frees do that the policy chooses: wants_event() */
@@ -171,7 +171,7 @@ struct vp_pool {
     uint64_t place_serial;
     struct vp_slab place_slab;
     bool waits_early;      /* some request allowed its stream to wait before memory is created */
-    uint64_t first_stream; /* id of the first stream that freed a block worth an event; 0: none yet */
+    uint64_t first_stream; /* id of the first stream seen that wants large blocks; 0: none yet */
     bool stricts;          /* requests may be strict: `stream` of freed pieces is kept */
     struct {
         void *mem;

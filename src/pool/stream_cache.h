@@ -40,7 +40,7 @@ struct vp_stream_caches {
     struct vp_memory_stats *stats; /* the caches' counts end up here */
     struct vp_list used, spare;    /* of vp_stream_cache.link, owned; never freed: other threads may read one */
     _Atomic(struct vp_stream_cache *) busy; /* caches that may hold blocks, linked by next_busy */
-    atomic_bool several; /* several streams free large blocks: such frees record events from now on */
+    atomic_bool several; /* several streams want large blocks: frees of such record events from now on */
     struct vp_slab slab;
 };
 

@@ -29,6 +29,18 @@ Test(rules, a_stream_waits_for_another_on_the_gpu) {
     duel(&a, &b, f);
 }
 
+/* One stream fills buffers, and another, which allocates none, frees them. */
+Test(rules, a_stream_that_allocates_waits_for_one_that_only_frees) {
+    setenv("VPOOL_WAIT", "early", 1);
+    door_open(SIM);
+    CUstream f = held_stream(CU_STREAM_NON_BLOCKING), s = door_stream(CU_STREAM_NON_BLOCKING);
+    struct holder a = holder_of(door_take(SIZE, s), f);
+    give(&a, f);
+    struct holder b = take(s);
+    cr_assert(b.ptr == a.ptr && waits() == 1, "early waits save memory");
+    duel(&a, &b, f);
+}
+
 /* F's memory has no event of its own; what F queued since waits for S. An event recorded now would come
  * behind that. */
 Test(rules, a_wait_never_aims_at_a_late_event) {
