@@ -113,8 +113,8 @@ static int refuse(struct vp_pool *pool, size_t asked, enum vp_spill_refusal why)
     vp_spill_refused[pool->mem.device][why]++;
     pool->mem.stats.spills_refused++;
     if (due(&last[pool->mem.device]))
-        vp_log(VP_LOG_WARN, "device %d has no memory left for %zu bytes, and VPOOL_SPILL does not help: %s",
-               (int)pool->mem.device, asked, texts[why]);
+        vp_log(VP_LOG_WARN, "device %d has no memory left for %.1f MiB, and VPOOL_SPILL does not help: %s",
+               (int)pool->mem.device, (double)asked / 1048576, texts[why]);
     return -ENOMEM;
 }
 

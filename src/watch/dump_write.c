@@ -31,6 +31,9 @@ static bool is_blank(const struct vp_snap_region *r) {
     return r->state == VP_HOLE || r->state == VP_BUILDING;
 }
 static const char *const zones[] = {[VP_ZONE_SMALL] = "small", [VP_ZONE_LARGE] = "large", [VP_ZONE_BARE] = "bare"};
+static const char *const zone_uses[] = {[VP_ZONE_SMALL] = "requests below 1 MiB",
+                                        [VP_ZONE_LARGE] = "requests from 1 MiB on",
+                                        [VP_ZONE_BARE] = "segments of the program's own cache"};
 
 struct when {
     char text[128];
@@ -256,53 +259,54 @@ static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
     const struct vp_digest *g = &d->digest;
     vp_say(t, "  live       %12s in %lu block%s; at most %s\n", VP_SIZE(s->live_bytes), g->live_blocks,
            g->live_blocks == 1 ? "" : "s", VP_SIZE(s->peak_live_bytes));
-    vp_say(t, "  held       %12s in %zu chunks; at most %s\n", VP_SIZE(s->held_bytes), d->snap.chunks.count,
-           VP_SIZE(s->peak_held_bytes));
+    vp_say(t, "  held       %12s in %zu chunk%s; at most %s\n", VP_SIZE(s->held_bytes), d->snap.chunks.count,
+           d->snap.chunks.count == 1 ? "" : "s", VP_SIZE(s->peak_held_bytes));
     if (s->spills || s->spills_refused)
         vp_say(t, "  spilled    %12s in the host's memory; at most %s, %lu block%s so far; %lu refused\n",
                VP_SIZE(s->spilled_bytes), VP_SIZE(s->peak_spilled_bytes), s->spills, s->spills == 1 ? "" : "s",
                s->spills_refused);
     if (d->snap.asleep)
         vp_say(t, "  asleep     %12s  is not held until a pause is over\n", VP_SIZE(d->snap.asleep));
-    vp_say(t, "  internal   %12s  the rest of live blocks, by rounding\n", VP_SIZE(g->internal));
-    vp_say(t, "  pinned     %12s  free, in %lu chunk%s with live blocks in %s\n", VP_SIZE(g->pinned), g->pinned_chunks,
-           g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "it" : "them");
-    vp_say(t, "  pending    %12s  in wholly free chunks that wait for streams\n", VP_SIZE(g->pending));
-    vp_say(t, "  idle       %12s  in wholly free chunks that wait for nothing\n", VP_SIZE(g->idle));
+    vp_say(t, "  internal   %12s  lost to rounding inside live blocks\n", VP_SIZE(g->internal));
+    vp_say(t, "  pinned     %12s  free, in %lu chunk%s that also hold%s live blocks\n", VP_SIZE(g->pinned),
+           g->pinned_chunks, g->pinned_chunks == 1 ? "" : "s", g->pinned_chunks == 1 ? "s" : "");
+    vp_say(t, "  pending    %12s  free in whole chunks, which queued work may still use\n", VP_SIZE(g->pending));
+    vp_say(t, "  idle       %12s  free in whole chunks, ready for the next request\n", VP_SIZE(g->idle));
     if (d->snap.peak_addressed) {
         vp_say(t, "  cached     %12s  in bare segments, and in no block of the cache that has them\n",
                VP_SIZE(g->cached));
         vp_say(t, "  addressed  %12s  by bare segments, with memory or without; at most %s\n",
                VP_SIZE(d->snap.addressed), VP_SIZE(d->snap.peak_addressed));
     }
-    vp_say(t, "  largest    %12s  in one stretch that waits for nothing; a request could have %s\n",
+    vp_say(t, "  largest    %12s  is the longest free stretch that is ready; one request could get %s\n",
            VP_SIZE(g->largest_free), VP_SIZE(vp_dump_largest(d)));
     if (d->total)
         vp_say(t, "  device     %12s  free of %s\n", VP_SIZE(d->free), VP_SIZE(d->total));
     vp_say(t, "  calls      allocations: %lu; frees: %lu; out of memory: %lu\n", s->allocs, s->frees, s->ooms);
-    vp_say(t, "  waits      %lu on the GPU; %lu on the host, %lu us in all, %lu in vain; %lu us in the driver\n",
-           s->waits_gpu, s->waits_host, (s->host_wait_ns / 1000), s->waits_fruitless,
-           ((s->driver_ns + d->snap.timelines.ns) / 1000));
-    vp_say(t, "  slack      %.1f %% more may be held for fewer calls, changed %lu times; %.0f %% of sizes were new\n",
-           d->snap.slack.percent, d->snap.slack.steps, 100 * d->snap.slack.novelty);
+    vp_say(t, "  waits      %lu on the GPU; %lu on the host (%.1f ms, %lu in vain)\n", s->waits_gpu, s->waits_host,
+           (double)s->host_wait_ns / 1e6, s->waits_fruitless);
+    vp_say(t, "  driver     %.1f ms in the driver's calls\n", (double)(s->driver_ns + d->snap.timelines.ns) / 1e6);
+    vp_say(t, "  slack      %.1f %% above the peak of live may be held to save calls; changed %lu times\n",
+           d->snap.slack.percent, d->snap.slack.steps);
+    vp_say(t, "  novelty    %.0f %% of the last large requests had a new size\n", 100 * d->snap.slack.novelty);
     if (d->plan.used)
         vp_say(t, "  plan       %lu of %lu large requests had their places; %s made ahead, %s of it used\n",
                d->plan.placed, d->plan.requests, VP_SIZE(d->plan.made_bytes), VP_SIZE(d->plan.used_bytes));
     if (s->spared_bytes)
-        vp_say(t, "  anew       %12s made anew to be quick; %s given back since\n", VP_SIZE(s->spared_bytes),
-               VP_SIZE(s->returned_bytes));
+        vp_say(t, "  anew       %12s made anew so that no call took long; %s given back since\n",
+               VP_SIZE(s->spared_bytes), VP_SIZE(s->returned_bytes));
 }
 
 static void text_obstacles(struct vp_text *t, const struct vp_dump_device *d) {
     const struct vp_digest *g = &d->digest;
     uint64_t asked = not_live(d), most = vp_dump_largest(d);
     if (asked <= most) {
-        vp_say(t, "\n  A request for all that is not live, %s, has nothing in its way.\n", VP_SIZE(asked));
+        vp_say(t, "\n  One request could get all that is not live: %s.\n", VP_SIZE(asked));
         return;
     }
-    vp_say(t, "\n  In the way of a request for all that is not live, %s:\n", VP_SIZE(asked));
+    vp_say(t, "\n  What keeps one request from all that is not live, %s:\n", VP_SIZE(asked));
     for (int i = 0; i < VP_SNAP_WORST && g->worst[i].free; i++)
-        vp_say(t, "    %12s pinned in the chunk at 0x%llx, of %s, by %u live block%s\n", VP_SIZE(g->worst[i].free),
+        vp_say(t, "    %12s are pinned in the chunk at 0x%llx, of %s, by %u live block%s\n", VP_SIZE(g->worst[i].free),
                g->worst[i].addr, VP_SIZE(g->worst[i].size), g->worst[i].blocks, g->worst[i].blocks == 1 ? "" : "s");
     for (int i = 0; i < VP_SNAP_WORST && g->waited[i].bytes; i++) {
         if (g->waited[i].stream)
@@ -317,11 +321,11 @@ static void text_counts(struct vp_text *t, const struct vp_dump_device *d) {
     vp_say(t, "\n  chunks of       count   wholly free\n");
     for (size_t at = 0; vp_snapshot_kind(&d->snap, &at, &kind);)
         vp_say(t, "  %12s %8lu %13lu\n", VP_SIZE(kind.size), kind.count, kind.wholly_free);
-    vp_say(t, "\n  sizes from       live        bytes      free        bytes\n");
+    vp_say(t, "\n  sizes from live blocks        bytes free parts        bytes\n");
     for (int i = 0; i < 63; i++) {
         const struct vp_snap_sizes *s = &d->digest.sizes[i];
         if (s->live || s->free)
-            vp_say(t, "  %12s %8lu %12s  %8lu %12s\n", VP_SIZE(UINT64_C(1) << i), s->live, VP_SIZE(s->live_bytes),
+            vp_say(t, "  %12s %9lu %12s %10lu %12s\n", VP_SIZE(UINT64_C(1) << i), s->live, VP_SIZE(s->live_bytes),
                    s->free, VP_SIZE(s->free_bytes));
     }
 }
@@ -330,7 +334,7 @@ static void text_region(struct vp_text *t, const struct vp_snapshot *snap, const
     const uint64_t *waits = snap->waits.items;
     vp_say(t, "  0x%-16llx %12s  %-*s", r->addr, VP_SIZE(r->size), is_blank(r) ? 0 : 6, states[r->state]);
     if (r->state == VP_LIVE)
-        vp_say(t, "  %zu bytes%s", r->asked, r->spilled ? ", spilled" : "");
+        vp_say(t, "  %zu bytes", r->asked);
     if (r->state == VP_BACKED)
         vp_say(t, "  for a cache");
     else if (!is_blank(r) && r->fresh)
@@ -340,10 +344,12 @@ static void text_region(struct vp_text *t, const struct vp_snapshot *snap, const
     else if (!is_blank(r))
         vp_say(t, "  no stream");
     if (r->state < VP_LIVE && r->state != VP_HOLE)
-        vp_say(t, ", %lu free%s ago", r->age, r->age == 1 ? "" : "s");
+        vp_say(t, ", %lu free%s since", r->age, r->age == 1 ? "" : "s");
+    if (r->spilled)
+        vp_say(t, ", spilled");
     for (uint32_t i = 0; i < r->waits; i++)
         if (waits[r->wait + i])
-            vp_say(t, "%s %lu", i ? "," : "; waits for", waits[r->wait + i]);
+            vp_say(t, "%s stream %lu", i ? "," : "; waits for", waits[r->wait + i]);
         else
             vp_say(t, "%s a cudaFree", i ? "," : "; waits for");
     vp_say(t, "\n");
@@ -359,8 +365,10 @@ static void text_device(struct vp_text *t, const struct vp_dump_device *d) {
     vp_say(t, vp_stacks_wanted() ? "\n  held by\n" : "");
     vp_holders_say(t, d->snap.device, VP_HOLDERS_TOLD, HOLDER_FRAMES, "");
     for (size_t i = 0; i < d->snap.regions.count; i++) {
-        if (s < last && r[i].addr == s->base)
-            vp_say(t, "\n  %s zone\n", zones[s++->zone]);
+        if (s < last && r[i].addr == s->base) {
+            vp_say(t, "\n  %s zone, for %s\n", zones[s->zone], zone_uses[s->zone]);
+            s++;
+        }
         text_region(t, &d->snap, &r[i]);
     }
 }

@@ -205,7 +205,7 @@ void vp_holders_peak(char *text, size_t room) {
     if (!vp_stacks_wanted() || !vp_line_peak(&peak))
         return;
     struct frame f = frame_of(peak.frame, true);
-    const size_t n = (size_t)snprintf(text, room, "%.3f s after the first block: ", (double)peak.ns / 1e9);
+    const size_t n = (size_t)snprintf(text, room, "%s after the first block: ", VP_TIME(peak.ns));
     const int percent = (int)(100 * peak.bytes / peak.of);
     char bytes[32];
     snprintf(bytes, sizeof bytes, "%s", VP_SIZE(peak.bytes));

@@ -35,7 +35,8 @@ static bool worth_telling(void) {
 void vp_oom_end(void) {
     unsigned more = atomic_exchange(&untold, 0);
     if (more)
-        vp_log(VP_LOG_WARN, "out of memory %u more time%s that no message told of", more, more == 1 ? "" : "s");
+        vp_log(VP_LOG_WARN, "out of memory %u more time%s, without a message of %s own", more, more == 1 ? "" : "s",
+               more == 1 ? "its" : "their");
 }
 
 void vp_oom_leave_to_parent(void) {
@@ -150,7 +151,9 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
             "vpool:   more: %s lie apart, and VPOOL_POLICY=%s does not build one range of them; VPOOL_POLICY=vpool does\n",
             VP_SIZE(g->free_bytes), vp_policy_name());
     if (!vp_dump_plan.when[VP_DUMP_OOM])
-        vp_say(b, "vpool:   VPOOL_DUMP=oom writes down every block\n");
+        vp_say(
+            b,
+            "vpool:   look: VPOOL_DUMP=oom writes every block to a file; `vpool report` draws one whose name ends in .json\n");
 }
 
 static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
@@ -168,7 +171,7 @@ static void report(const struct vp_dump *dump, const struct vp_dump_device *d) {
     else
         vp_say(b, request->cache ? "PyTorch's cache" : "cudaMalloc");
     if (more)
-        vp_say(b, "; %u more since the last one that was told", more);
+        vp_say(b, "; %u more failed since the last message", more);
     vp_say(b, "\n");
     say_pool(b, d);
     if (d->snap.stats.spilled_bytes)

@@ -7,6 +7,7 @@
 #include "pool/learnt/ahead.h"
 #include "pool/learnt/learn.h"
 #include "pool/learnt/learnt_file.h"
+#include "watch/say.h"
 #include "watch/watch.h"
 
 #include <dirent.h>
@@ -453,10 +454,10 @@ void vp_plans_print(const struct vp_pool *pool) {
     const struct vp_plan_figures f = vp_plans_figures(pool);
     if (f.used)
         vp_log_print(
-            "  plan: %lu of %lu large requests had their places; %.1f MiB made ahead in %.1f ms, %.1f MiB of it "
-            "used, %.1f MiB given back",
-            f.placed, f.requests, (double)f.made_bytes / 1048576, (double)f.background_ns / 1e6,
-            (double)f.used_bytes / 1048576, (double)f.returned_bytes / 1048576);
+            "  plan: %lu of %lu large requests had their places; %s made ahead in %.1f ms, of which %s were used and "
+            "%s given back",
+            f.placed, f.requests, VP_SIZE(f.made_bytes), (double)f.background_ns / 1e6, VP_SIZE(f.used_bytes),
+            VP_SIZE(f.returned_bytes));
     else if (f.wanted)
         vp_log_print("  plan: there was none to begin with; a run that exits leaves one for the next");
 }

@@ -23,6 +23,16 @@ struct vp_size_text vp_size_text(uint64_t bytes) {
     return out;
 }
 
+struct vp_size_text vp_time_text(uint64_t ns) {
+    struct vp_size_text out;
+    const uint64_t ms = ns / 1000000, minutes = ms / 60000;
+    if (minutes < 60)
+        snprintf(out.text, sizeof out.text, "%u.%03u s", (unsigned)(ms / 1000), (unsigned)(ms % 1000));
+    else
+        snprintf(out.text, sizeof out.text, "%lu h %u min", minutes / 60, (unsigned)(minutes % 60));
+    return out;
+}
+
 void vp_say_flush(struct vp_text *t) {
     if (!t->error)
         t->error = vp_output_write(t->fd, t->buffer, t->used, true);

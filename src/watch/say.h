@@ -12,6 +12,10 @@ struct vp_size_text {
 struct vp_size_text vp_size_text(uint64_t bytes);
 #define VP_SIZE(bytes) vp_size_text(bytes).text
 
+/* "12.345 s"; from an hour on "30 h 18 min". */
+struct vp_size_text vp_time_text(uint64_t ns);
+#define VP_TIME(ns) vp_time_text(ns).text
+
 /* A buffer of text, written whenever it is full. One call adds 512 bytes at most. */
 struct vp_text {
     int fd, error;

@@ -66,10 +66,12 @@ static void json_calls(struct vp_json *j, const struct vp_memory_stats *s, const
     vp_json_end_object(j);
 }
 
-static const char *const refusals[] = {
-#define NAME(name, why) #name,
-    VP_SPILL_REFUSALS(NAME)
-#undef NAME
+static const struct {
+    const char *name, *why;
+} refusals[] = {
+#define REFUSAL(name, why) {#name, why},
+    VP_SPILL_REFUSALS(REFUSAL)
+#undef REFUSAL
 };
 
 static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool) {
@@ -92,7 +94,7 @@ static VP_LOCKED void json_device(struct vp_json *j, const struct vp_pool *pool)
     vp_json_begin_object(j, "spills_refused_for");
     for (int i = 0; i < VP_SPILL_REFUSED_COUNT; i++)
         if (vp_spill_refused[pool->mem.device][i])
-            vp_json_u64(j, refusals[i], vp_spill_refused[pool->mem.device][i]);
+            vp_json_u64(j, refusals[i].name, vp_spill_refused[pool->mem.device][i]);
     vp_json_end_object(j);
     vp_json_u64(j, "metadata_bytes", vp_pool_metadata(pool));
     const struct vp_plan_figures plan = vp_plans_figures(pool);
@@ -173,17 +175,13 @@ void vp_stats_serves(bool is_first) {
     faults_before = faults_of_children();
 }
 
-static double mib(uint64_t bytes) {
-    return (double)bytes / 1048576;
-}
-
 static void print_spilled(const struct vp_memory_stats *s, CUdevice dev) {
     if (s->spills)
-        vp_log_print("  spilled: %lu blocks, at most %.1f MiB in the host's memory at once", s->spills,
-                     mib(s->peak_spilled_bytes));
+        vp_log_print("  spilled: %lu blocks, at most %s in the host's memory at once (held, for the efficiency)",
+                     s->spills, VP_SIZE(s->peak_spilled_bytes));
     for (int i = 0; i < VP_SPILL_REFUSED_COUNT; i++)
         if (vp_spill_refused[dev][i])
-            vp_log_print("  not spilled %lu times (%s)", vp_spill_refused[dev][i], refusals[i]);
+            vp_log_print("  not spilled %lu times: %s", vp_spill_refused[dev][i], refusals[i].why);
 }
 
 static VP_LOCKED void print_summary(void) {
@@ -192,31 +190,31 @@ static VP_LOCKED void print_summary(void) {
     vp_pools_each(pool) {
         const struct vp_memory_stats *s = &pool->mem.stats;
         const struct vp_timeline_stats timelines = vp_state.timelines.stats[pool->mem.device];
-        vp_log_print("device %d: peak live %.1f MiB, peak held %.1f MiB, efficiency %.1f %%", pool->mem.device,
-                     mib(s->peak_live_bytes), mib(s->peak_held_bytes), 100 * efficiency(s));
-        vp_log_print("  %lu allocations, %lu frees; %.1f MiB still live, %.1f MiB held; out of memory %lu times",
-                     s->allocs, s->frees, mib(s->live_bytes), mib(s->held_bytes), s->ooms);
-        vp_log_print("  driver: %.1f ms in %lu creates, %lu maps, %lu unmaps; %lu events, %lu queries",
+        vp_log_print("device %d: peak live %s, peak held %s, efficiency %.1f %%", pool->mem.device,
+                     VP_SIZE(s->peak_live_bytes), VP_SIZE(s->peak_held_bytes), 100 * efficiency(s));
+        print_spilled(s, pool->mem.device);
+        vp_log_print("  at exit: %s live, %s held; %lu allocations, %lu frees, out of memory %lu times",
+                     VP_SIZE(s->live_bytes), VP_SIZE(s->held_bytes), s->allocs, s->frees, s->ooms);
+        vp_log_print("  driver calls: %.1f ms in all; %lu creates, %lu maps, %lu unmaps, %lu events, %lu queries",
                      (double)(s->driver_ns + timelines.ns) / 1e6, s->calls.create, s->calls.map, s->calls.unmap,
                      (timelines.records + timelines.barriers), timelines.queries);
-        vp_log_print(
-            "  ranges stitched %lu times, taken back %lu times; waits: %lu on the GPU, %lu on the host (%.1f ms, %lu in vain)",
-            s->stitches, s->reactivations, s->waits_gpu, s->waits_host, (double)s->host_wait_ns / 1e6,
-            s->waits_fruitless);
-        print_spilled(s, pool->mem.device);
+        vp_log_print("  ranges: %lu mapped, %lu used again without a call; waits: %lu on the GPU, %lu on the host "
+                     "(%.1f ms, %lu in vain)",
+                     s->stitches, s->reactivations, s->waits_gpu, s->waits_host, (double)s->host_wait_ns / 1e6,
+                     s->waits_fruitless);
         if (pool->bare && pool->bare->peak_addressed)
-            vp_log_print("  bare segments: at most %.1f MiB of addresses, %.1f MiB now",
-                         mib(pool->bare->peak_addressed), mib(pool->bare->addressed));
+            vp_log_print("  bare segments: at most %s of addresses, %s now", VP_SIZE(pool->bare->peak_addressed),
+                         VP_SIZE(pool->bare->addressed));
         vp_plans_print(pool);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)
-            vp_log_print("device %d: other code made up to %.1f MiB itself, and has %.1f MiB in %lu handles", dev,
-                         mib(vp_state.others[dev].peak_bytes), mib(vp_state.others[dev].bytes),
+            vp_log_print("device %d: outside the pool, by cuMemCreate: at most %s; %s now, in %lu handles", dev,
+                         VP_SIZE(vp_state.others[dev].peak_bytes), VP_SIZE(vp_state.others[dev].bytes),
                          vp_state.others[dev].handles);
     if (vp_options()->poison)
-        vp_log_print("poison: %.1f MiB checked, %.1f MiB not; %lu blocks were written to after they were freed",
-                     mib(vp_poison_counts.checked_bytes), mib(vp_poison_counts.unchecked_bytes),
+        vp_log_print("poison: %s checked, %s not; %lu blocks were written to after they were freed",
+                     VP_SIZE(vp_poison_counts.checked_bytes), VP_SIZE(vp_poison_counts.unchecked_bytes),
                      vp_poison_counts.written_blocks);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
@@ -258,23 +256,28 @@ static bool add_process_id(char *out, size_t room, const char *name) {
 }
 
 /* Prints what is alive at the end, by stack if stacks are recorded, and the program's ranges if it has any. */
-static VP_LOCKED void print_alive(void) {
+static VP_LOCKED void print_alive(bool several) {
     enum { HOLDERS = 5, FRAMES = 4 };
     static struct vp_text t; /* too large for some stacks */
     t.fd = STDERR_FILENO;
     if (!vp_output_is_stderr())
         return;
-    vp_pools_each(pool) vp_holders_say(&t, pool->mem.device, HOLDERS, FRAMES, "vpool:   alive  ");
+    vp_pools_each(pool) {
+        char indent[48];
+        snprintf(indent, sizeof indent, several ? "vpool:   alive on device %d" : "vpool:   alive  ", pool->mem.device);
+        vp_holders_say(&t, pool->mem.device, HOLDERS, FRAMES, indent);
+    }
     vp_ranges_say_most(&t, "vpool:   peak   ");
     vp_say_flush(&t);
 }
 
-/* Prints where the peak was, as far as known, and how to look at it; the latter only once for all ranks. */
-static void print_look(void) {
+/* Prints where the peak was, as far as known, and how to look at it; the latter only once for all ranks. `several`:
+ * several devices have pools. */
+static void print_look(bool several) {
     char text[512], rank[16];
     vp_holders_peak(text, sizeof text);
     if (*text)
-        vp_log_print("  the peak was %s", text);
+        vp_log_print("  the peak%s was %s", several ? " of all devices" : "", text);
     if (first != getpid() || vp_process_rank(rank, sizeof rank))
         return;
     const char *file = vp_trace_file();
@@ -331,7 +334,9 @@ VP_NOT_ANALYSED void vp_stats_write(void) {
     if (locked)
         vp_lock_release(&vp_library_lock);
     if (summary) {
-        print_alive();
-        print_look();
+        int pools = 0;
+        vp_pools_each(pool) pools++;
+        print_alive(pools > 1);
+        print_look(pools > 1);
     }
 }

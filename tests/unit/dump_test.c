@@ -98,13 +98,18 @@ Test(dump, a_file_beside_is_nobody_elses) {
     cr_assert_eq(vp_output_beside(file, ".tmp", 0600, names[0], sizeof names[0]), -ENOENT);
 }
 
-Test(dump, sizes_are_said) {
+Test(dump, sizes_and_times_are_said) {
     cr_assert_str_eq(vp_size_text(0).text, "0 B");
     cr_assert_str_eq(vp_size_text(1023).text, "1023 B");
     cr_assert_str_eq(vp_size_text(1024).text, "1.0 KiB");
     cr_assert_str_eq(vp_size_text(3 * MiB / 2).text, "1.5 MiB");
     cr_assert_str_eq(vp_size_text(5 * GiB).text, "5.0 GiB");
     cr_assert_str_eq(vp_size_text(UINT64_MAX).text, "15.9 EiB");
+    cr_assert_str_eq(vp_time_text(1234567).text, "0.001 s");
+    cr_assert_str_eq(vp_time_text(3599999999999).text, "3599.999 s");
+    cr_assert_str_eq(vp_time_text(3600000000000).text, "1 h 0 min");
+    cr_assert_str_eq(vp_time_text(109122957774000).text, "30 h 18 min");
+    cr_assert_str_eq(vp_time_text(UINT64_MAX).text, "5124095 h 34 min");
 }
 
 /* ---- snapshots ---- */

@@ -29,10 +29,10 @@ static CUdeviceptr blocks[64];
 static unsigned count;
 static CUstream stream;
 
-static void open_device(void) {
+static void open_device(int device) {
     CUcontext context;
     CHECK(cuInit(0));
-    CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *value = strchr(argv[i], '=') ? strchr(argv[i], '=') + 1 : "0";
         if (!strncmp(argv[i], "open", 4))
-            open_device();
+            open_device(atoi(value));
         else if (!strncmp(argv[i], "alloc=", 6))
             CHECK(cuMemAlloc(&blocks[count++], (size_t)atoi(value) * MIB));
         else if (!strncmp(argv[i], "try=", 4)) {

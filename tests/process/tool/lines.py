@@ -94,7 +94,7 @@ def what_is_spilled_is_told():
         dump = {"VPOOL_DUMP": "exit", "VPOOL_DUMP_FILE": folder + "/dump.json"}
         status, _, err = vpool("run", "--sim", GUEST, "open", "alloc=3", "alloc=4", "alloc=1", **spill, **dump)
         assert status == 0 and err.count("of live blocks are in host memory now (VPOOL_SPILL)") == 1, err
-        assert "  spilled: 2 blocks, at most 8.0 MiB in the host's memory at once\n" in err, err
+        assert "  spilled: 2 blocks, at most 8.0 MiB in the host's memory at once" in err, err
         with open(folder + "/dump.json") as file, open(os.path.join(SCHEMAS, "dump.schema.json")) as described:
             written = json.load(file)
             fits(written, json.load(described))
@@ -125,6 +125,18 @@ def killed(number, *words, **env):
         process.send_signal(number)
         err = process.communicate(timeout=300)[1]
     return process.returncode, err
+
+
+def little_memory_and_several_devices_are_told():
+    """Less than a MiB is not rounded to nothing, and who holds what says of which device."""
+    status, _, err = vpool("run", "--sim", "--stacks", GUEST, "open", "bytes=3000", "alloc=2", "open=1", "alloc=3",
+                           VPOOL_SIM="devices=2")
+    assert status == 0 and "at exit: 3.0 MiB live, 4.0 MiB held" in err, err
+    assert re.search("^vpool:   alive on device 0 +2.0 MiB in 1 block,", err, re.M), err
+    assert re.search("^vpool:   alive on device 1 +3.0 MiB in 1 block,", err, re.M), err
+    assert re.search("^vpool:   the peak of all devices was ", err, re.M), err
+    status, _, err = vpool("run", "--sim", GUEST, "open", "bytes=3000")
+    assert status == 0 and "peak live 2.9 KiB, peak held 2.0 MiB" in err and "at exit: 2.9 KiB live" in err, err
 
 
 def a_signal_brings_the_summary():
@@ -219,5 +231,6 @@ def a_programs_name_moves_no_cursor():
 
 
 TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
-         what_is_written_is_as_described, what_is_spilled_is_told, a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
+         what_is_written_is_as_described, what_is_spilled_is_told, little_memory_and_several_devices_are_told,
+         a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
          lines_are_broken_between_words, colour_obeys, what_was_meant_is_told, a_programs_name_moves_no_cursor]
