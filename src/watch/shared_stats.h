@@ -39,7 +39,7 @@ enum {
     X(waits_gpu, s->waits_gpu, "Times that a stream was made to wait for memory.") \
     X(waits_host, s->waits_host, "Times that the host waited for memory.") \
     X(ooms, s->ooms, "Calls that ended with out of memory.") \
-    X(stitches, s->stitches, "Ranges built of chunks that lay apart.") \
+    X(stitches, s->stitches, "Ranges of addresses that were mapped.") \
     X(slack_permille, (uint64_t)(vp_slack_percent(pool) * 10 + 0.5), \
       "What more may be held than was alive at most, for fewer calls, in thousandths.") \
     X(novelty_permille, (uint64_t)(vp_slack_novelty(pool) * 1000 + 0.5), \

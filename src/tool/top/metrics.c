@@ -51,51 +51,54 @@ static void put_device(FILE *out, const char *name, const struct vp_sample *s, c
 }
 
 /* By Prometheus's rules: base units, and _total behind what only grows. */
-#define METRICS(X)                                                                                                     \
-    X(live_bytes, "live_bytes", "gauge", BYTES, "Bytes handed out, as asked for.")                                                                                                                  \
-    X(peak_live_bytes, "peak_live_bytes", "gauge", BYTES, "The most bytes that were handed out at once.")                                                                                                                  \
-    X(held_bytes, "held_bytes", "gauge", BYTES, "Bytes of the device that the pool holds.")                                                                                                                  \
-    X(peak_held_bytes, "peak_held_bytes", "gauge", BYTES, "The most bytes of the device that the pool held.")                                                                                                                  \
-    X(allocs, "allocs_total", "counter", COUNT, "Allocations served.")                                                                                                                  \
-    X(frees, "frees_total", "counter", COUNT, "Frees served.")                                                                                                                  \
-    X(driver_calls, "driver_calls_total", "counter", COUNT, "Calls that the pool made to the driver.")                                                                                                                  \
-    X(driver_ns, "driver_seconds_total", "counter", SECONDS, "Time that the host spent in them.")                                                                                                                  \
-    X(waits_gpu, "waits_gpu_total", "counter", COUNT, "Times that a stream was made to wait for memory.")                                                                                                                  \
-    X(waits_host, "waits_host_total", "counter", COUNT, "Times that the host waited for memory.")                                                                                                                  \
-    X(ooms, "ooms_total", "counter", COUNT, "Calls that ended with out of memory.")                                                                                                                  \
-    X(stitches, "stitches_total", "counter", COUNT, "Ranges built of chunks that lay apart.")                                                                                                                  \
-    X(slack_permille, "slack_permille", "gauge", COUNT, "What more may be held than was alive at most, for fewer calls, in thousandths.")                                                                                                                  \
-    X(novelty_permille, "novelty_permille", "gauge", COUNT, "Of the last requests that count for it, those of a size never seen, in thousandths.")                                                                                                                  \
-    X(slack_steps, "slack_steps_total", "counter", COUNT, "How often the slack has changed.")                                                                                                                  \
-    X(spared_bytes, "spared_bytes_total", "counter", BYTES, "Bytes made anew so that no call takes long.")                                                                                                                  \
-    X(returned_bytes, "returned_bytes_total", "counter", BYTES, "Bytes given back for them.")                                                                                                                  \
-    X(asleep_bytes, "asleep_bytes", "gauge", BYTES, "Bytes of the pool that sleep: the program has paused the device.")                                                                                                                  \
-    X(lent_bytes, "lent_bytes_total", "counter", BYTES, "Idle bytes given back because another process lacked them.")                                                                                                                  \
-    X(loans_asked, "loans_asked_total", "counter", COUNT, "Times that the process lacked memory and asked others.")                                                                                                                  \
-    X(loans_refused, "loans_refused_total", "counter", COUNT, "Times that it was asked and gave nothing.")                                                                                                                  \
-    X(spilled_bytes, "spilled_bytes", "gauge", BYTES, "Bytes of the host's memory, for what the device had no more memory for.")                                                                                                                  \
-    X(spills_refused, "spills_refused_total", "counter", COUNT, "Times that the host's memory could not help.")
+/* clang-format off */
+#define METRICS(X) \
+    X(live_bytes, "live_bytes", "gauge", BYTES, "Bytes that the program has allocated and not freed, as it asked for them.") \
+    X(peak_live_bytes, "peak_live_bytes", "gauge", BYTES, "The most that vpool_live_bytes has been.") \
+    X(held_bytes, "held_bytes", "gauge", BYTES, "Bytes of device memory that the pool holds for the program.") \
+    X(peak_held_bytes, "peak_held_bytes", "gauge", BYTES, "The most that vpool_held_bytes has been.") \
+    X(allocs, "allocs_total", "counter", COUNT, "Allocations that the pool has served.") \
+    X(frees, "frees_total", "counter", COUNT, "Frees that the pool has served.") \
+    X(driver_calls, "driver_calls_total", "counter", COUNT, "Calls of the pool to the driver, for memory, addresses and events.") \
+    X(driver_ns, "driver_seconds_total", "counter", SECONDS, "Host time in the pool's calls to the driver, in seconds.") \
+    X(waits_gpu, "waits_gpu_total", "counter", COUNT, "Waits of a stream, on the GPU, for memory that another stream had freed.") \
+    X(waits_host, "waits_host_total", "counter", COUNT, "Waits of a thread, on the host, for memory that a stream had freed.") \
+    X(ooms, "ooms_total", "counter", COUNT, "Allocations that failed for want of memory.") \
+    X(stitches, "stitches_total", "counter", COUNT, "Ranges of addresses that the pool has mapped.") \
+    X(slack_permille, "slack_permille", "gauge", COUNT, "Memory that may be held above the peak of live memory to save driver calls, in thousandths of that peak.") \
+    X(novelty_permille, "novelty_permille", "gauge", COUNT, "Share of the last large requests whose size was new, in thousandths.") \
+    X(slack_steps, "slack_steps_total", "counter", COUNT, "Changes of vpool_slack_permille.") \
+    X(spared_bytes, "spared_bytes_total", "counter", BYTES, "Bytes of device memory made, though other memory was idle, so that no call took long.") \
+    X(returned_bytes, "returned_bytes_total", "counter", BYTES, "Bytes of vpool_spared_bytes_total that have gone back to the device.") \
+    X(asleep_bytes, "asleep_bytes", "gauge", BYTES, "Bytes of the pool that the program has put to sleep with vpool_pause(); they are not held.") \
+    X(lent_bytes, "lent_bytes_total", "counter", BYTES, "Idle bytes given back to the device because another process lacked them.") \
+    X(loans_asked, "loans_asked_total", "counter", COUNT, "Times that this process lacked memory and asked other processes.") \
+    X(loans_refused, "loans_refused_total", "counter", COUNT, "Times that another process asked and this one gave nothing.") \
+    X(spilled_bytes, "spilled_bytes", "gauge", BYTES, "Bytes of host memory that serve allocations for which the device had no room.") \
+    X(spills_refused, "spills_refused_total", "counter", COUNT, "Allocations that host memory could not serve either.")
+/* clang-format on */
 
 static void put_processes(FILE *out, const struct vp_sample *s) {
-    put_head(out, "passed_on_total", "counter", "Calls that went on to CUDA.");
+    put_head(out, "passed_on_total", "counter", "Calls of the program that went on to CUDA unserved.");
     for (unsigned p = 0; p < s->process_count; p++) {
         fputs("vpool_passed_on_total", out);
         put_labels(out, &s->processes[p]);
         fprintf(out, "} %llu\n", (unsigned long long)s->processes[p].page.stats->passed_on);
     }
-    put_head(out, "start_time_seconds", "gauge", "When the process opened its first pool, in seconds since 1970.");
+    put_head(out, "start_time_seconds", "gauge",
+             "Time at which the process opened its first pool, in seconds since 1970.");
     for (unsigned p = 0; p < s->process_count; p++) {
         fputs("vpool_start_time_seconds", out);
         put_labels(out, &s->processes[p]);
         fprintf(out, "} %llu\n", (unsigned long long)s->processes[p].page.stats->began);
     }
-    put_head(out, "paused", "gauge", "1: vpool pause has put the process to sleep.");
+    put_head(out, "paused", "gauge", "1 while vpool pause has put the process to sleep, else 0.");
     for (unsigned p = 0; p < s->process_count; p++) {
         fputs("vpool_paused", out);
         put_labels(out, &s->processes[p]);
         fprintf(out, "} %d\n", s->processes[p].page.stats->ties.paused != 0);
     }
-    put_head(out, "processes", "gauge", "Processes under the library that are seen.");
+    put_head(out, "processes", "gauge", "Processes under libvpool.so that this command sees.");
     fprintf(out, "vpool_processes %u\n", s->process_count);
 }
 
@@ -106,7 +109,7 @@ void vp_metrics_print(FILE *out, const struct vp_sample *s) {
         put_device(out, name, s, &s->rows[i], s->rows[i].now.field, unit);
     METRICS(METRIC)
 #undef METRIC
-    put_head(out, "device_memory_bytes", "gauge", "The device's memory, where it is known.");
+    put_head(out, "device_memory_bytes", "gauge", "Total memory of the device in bytes, where it is known.");
     for (unsigned i = 0; i < s->row_count; i++)
         if (s->rows[i].total)
             put_device(out, "device_memory_bytes", s, &s->rows[i], s->rows[i].total, BYTES);

@@ -86,8 +86,8 @@ static void put_device(FILE *out, const struct device *d, unsigned width) {
                  (unsigned)(d->place >> 16) & 0xffff, (unsigned)d->place & 0xffff);
     else
         snprintf(name, sizeof name, "device %llu", (unsigned long long)d->ordinal);
-    int n = snprintf(figures, sizeof figures, "%s live, %s held%s%s, %u process%s", vp_top_human(live, (double)d->live),
-                     vp_top_human(held, (double)d->held), d->total ? " of " : "",
+    int n = snprintf(figures, sizeof figures, "%s live (#), %s held (-)%s%s, %u process%s",
+                     vp_top_human(live, (double)d->live), vp_top_human(held, (double)d->held), d->total ? " of " : "",
                      d->total ? vp_top_human(total, (double)d->total) : "", d->processes,
                      d->processes == 1 ? "" : "es");
     unsigned used = (unsigned)n + (unsigned)strlen(name) + 4, bar = width > used + 8 ? width - used : 0;
@@ -97,13 +97,16 @@ static void put_device(FILE *out, const struct device *d, unsigned width) {
     fprintf(out, "%s%s", bar ? " " : "", figures);
 }
 
-/* One line of a history that is `height` high, from the top; the newest stands on the right. */
+/* One line of a history that is `height` high, from the top; the newest stands on the right. On the left stands the
+ * scale: the most that was held, and at the bottom nothing. */
 static void put_history(FILE *out, const struct vp_panel *p, const struct device *d, unsigned line, unsigned height,
                         unsigned width) {
     unsigned long shown = p->samples < HISTORY ? p->samples : HISTORY;
-    unsigned columns = width > 2 ? width - 2 : 0;
+    enum { SCALE = 8 };
+    unsigned columns = width > SCALE ? width - SCALE : 0;
     double most = d->most ? (double)d->most : 1, above = most * (height - line - 0.5) / height;
-    fputs(" |", out);
+    char text[16];
+    fprintf(out, "%*s|", SCALE - 1, !line ? vp_top_human(text, most) : line == height - 1 ? "0B" : "");
     for (unsigned i = 0; i < columns; i++) {
         unsigned long ago = columns - 1 - i;
         if (ago >= shown) {

@@ -109,11 +109,11 @@ static const struct {
     const char *head;
     int width;
 } columns[COLUMNS] = {
-    [PID] = {"PID", 7},         [USER] = {"USER", -8},      [RANK] = {"RANK", 4},      [CONTAINER] = {"CONTAINER", -12},
+    [PID] = {"PID", 7},         [USER] = {"USER", -8},      [RANK] = {"RANK", 5},      [CONTAINER] = {"CONTAINER", -12},
     [DEV] = {"DEV", 3},         [LIVE] = {"LIVE", 6},       [HELD] = {"HELD", 6},      [FREE] = {"FREE", 6},
     [EFF] = {"EFF%", 5},        [ALLOCS] = {"ALLOC/S", 7},  [CALLS] = {"CALLS/S", 7},  [WAITS] = {"WAITS", 5},
-    [OOM] = {"OOM", 3},         [SLACK] = {"SLACK", 5},     [LENT] = {"LENT", 6},      [ASKED] = {"ASKED", 5},
-    [REFUSED] = {"REFUSED", 7}, [SPILLED] = {"SPILLED", 7}, [POLICY] = {"POLICY", -6},
+    [OOM] = {"OOM", 5},         [SLACK] = {"SLACK", 5},     [LENT] = {"LENT", 6},      [ASKED] = {"ASKED", 5},
+    [REFUSED] = {"REFUSED", 7}, [SPILLED] = {"SPILLED", 7}, [POLICY] = {"POLICY", -7},
 };
 /* What makes room first. The others stay, and what does not fit then is cut. */
 static const int spare[] = {REFUSED, ASKED, LENT, SLACK, CALLS, WAITS, ALLOCS, CONTAINER, FREE, USER, OOM, EFF, POLICY};
@@ -197,6 +197,13 @@ void vp_top_row(FILE *out, const struct vp_sample *s, const struct vp_row *row, 
             : row->now.asleep_bytes    ? "(asleep) "
                                        : "",
             w->command);
+}
+
+const char *vp_top_nothing(void) {
+    if (vp_pages_strangers())
+        return "Processes are under another version of libvpool.so, whose vpool top shows them.";
+    return geteuid() ? "No process of yours is under libvpool.so, or none has allocated yet (vpool help start)."
+                     : "No process is under libvpool.so, or none has allocated yet (vpool help start).";
 }
 
 void vp_top_totals(FILE *out, const struct vp_sample *s) {

@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static void print_plain(const struct vp_sample *s) {
+/* `chosen`: only the processes that were named are shown. */
+static void print_plain(const struct vp_sample *s, bool chosen) {
     vp_top_totals(stdout, s);
     puts("\n");
     vp_top_head(stdout, s, 0);
@@ -24,6 +25,8 @@ static void print_plain(const struct vp_sample *s) {
         vp_top_row(stdout, s, &s->rows[i], 0);
     }
     putchar('\n');
+    if (!s->row_count && !chosen)
+        puts(vp_top_nothing());
 }
 
 /* ---- JSON ---- */
@@ -111,7 +114,7 @@ static void help(void) {
          "how many driver calls it makes and how often it waited. Root sees the processes\n"
          "of all users and in all containers. On a terminal the table is updated until you\n"
          "press q, below as much of the devices as there is room for; elsewhere it is\n"
-         "printed once.\n\n"
+         "printed once. Sizes are in B, K (1024 B), M, G and T.\n\n"
          "  -d SECONDS           time between two readings (default 1; 0.1 where the table\n"
          "                       is printed once)\n"
          "  --sort KEY           sort by the column that has this key (default h)\n"
@@ -128,19 +131,25 @@ static void help(void) {
          "idle memory back to the device when it next allocates or frees; ? lists the\n"
          "keys; q quits. To sort: l live, h held, f free, e efficiency, a allocations,\n"
          "c calls, w waits, p process id, u user.\n\n"
-         "LENT is memory that the process gave back because another process lacked it,\n"
-         "ASKED how often it asked others, REFUSED how often it was asked and gave\n"
-         "nothing. SPILLED is memory on the host (VPOOL_SPILL), shown if there is any.\n"
-         "(asleep) marks a process that has put a device to sleep with vpool_pause(),\n"
-         "(paused) one that vpool pause has.\n\n"
-         "FREE is held and not live. EFF% is the peak of live memory as a percentage of\n"
-         "the peak of held memory; spilled memory counts as held. SLACK is the percentage\n"
-         "that may be held above the peak of live memory to save driver calls\n"
-         "(VPOOL_SLACK); --json has more about it. Allocations that a stream's fast path\n"
-         "has served since the process last left it are not counted yet: some thousand at\n"
-         "most. Processes under VPOOL_PAGE=0 or VPOOL_POLICY=native are not shown, and\n"
-         "only root sees those of other users and in containers. Where room is short,\n"
-         "columns are left out in favour of the command.");
+         "The columns:\n"
+         "  LIVE              what the program has allocated and not freed\n"
+         "  HELD, FREE        what the pool has of the device; HELD without LIVE\n"
+         "  EFF%              peak LIVE as a percentage of peak HELD; what is spilled\n"
+         "                    counts as held\n"
+         "  ALLOC/S, CALLS/S  allocations and driver calls per second\n"
+         "  WAITS, OOM        waits for memory; allocations that failed for want of it\n"
+         "  SLACK             percentage that may be held above peak LIVE to save driver\n"
+         "                    calls (VPOOL_SLACK); --json has more about it\n"
+         "  LENT              memory given back because another process lacked it\n"
+         "  ASKED, REFUSED    how often it asked others; was asked and gave nothing\n"
+         "  SPILLED           memory on the host (VPOOL_SPILL), shown if there is any\n"
+         "  COMMAND           (asleep): vpool_pause() has put a device to sleep;\n"
+         "                    (paused): vpool pause has put the process to sleep\n\n"
+         "Allocations that a stream's fast path has served since the process last left it\n"
+         "are not counted yet: some thousand at most. Processes under VPOOL_PAGE=0 or\n"
+         "VPOOL_POLICY=native are not shown, and only root sees those of other users and\n"
+         "in containers. Where room is short, columns are left out in favour of the\n"
+         "command.");
 }
 
 static int pause_for(double seconds) {
@@ -205,7 +214,7 @@ static int parse(struct asked *asked, int argc, char **argv) {
             break;
         case SORT:
             if (!vp_top_is_order(*optarg) || optarg[1])
-                return vp_tool_usage("top", "'%s' is not a key of a column", optarg);
+                return vp_tool_usage("top", "'%s' is not a key of a column: l, h, f, e, a, c, w, p or u", optarg);
             o->order = *optarg;
             break;
         case HOLDERS: asked->holders = true; break;
@@ -218,7 +227,7 @@ static int parse(struct asked *asked, int argc, char **argv) {
         }
     }
     if (asked->holders && asked->how != JSON)
-        return vp_tool_usage("top", "--holders goes with --json");
+        return vp_tool_usage("top", "--holders needs --json");
     return read_pids(o, argc, argv);
 }
 
@@ -230,7 +239,7 @@ static int print(const struct vp_sample *s, const struct asked *asked) {
             return vp_metrics_write("top", asked->file, s);
         vp_metrics_print(stdout, s);
         return 0;
-    default: print_plain(s); return 0;
+    default: print_plain(s, asked->options.pid_count); return 0;
     }
 }
 

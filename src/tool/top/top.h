@@ -27,6 +27,8 @@ const char *vp_top_human(char text[16], double bytes);
 void vp_top_head(FILE *out, const struct vp_sample *sample, unsigned width);
 void vp_top_row(FILE *out, const struct vp_sample *sample, const struct vp_row *row, unsigned width);
 
+/* Why there is no row. */
+const char *vp_top_nothing(void);
 /* "3 processes: 1.2G live, …" */
 void vp_top_totals(FILE *out, const struct vp_sample *sample);
 

@@ -126,13 +126,14 @@ static void draw_keys(struct picture *p) {
         "s          list the stacks that hold most of its memory, and the table again",
         "t          have it give idle memory back when it allocates or frees next",
         "l h f e    sort by live, held, free, efficiency",
-        "a c w      by allocations, calls to the driver, waits",
-        "p u        by process id, user",
+        "a c w      sort by allocations, calls to the driver, waits",
+        "p u        sort by process id, user",
         "?          this list, and the table again",
-        "q          end",
+        "q          quit",
         "",
         "LIVE: what the program asked for. HELD: what the pool has of the device.",
-        "EFF%: the peak of one by the peak of the other. Above: # live, - held.",
+        "EFF%: peak LIVE as a percentage of peak HELD. 1K is 1024 bytes.",
+        "The devices' bars and charts: # live, - held and not live; newest on the right.",
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines && p->used + 1 < p->rows; i++)
         put_line(p, lines[i], false);
@@ -182,12 +183,7 @@ static void draw_table(struct picture *p, const struct view *v) {
     for (unsigned i = first; i < v->sample.row_count && i - first < room; i++)
         LINE(p, i == chosen, vp_top_row(words, &v->sample, &v->sample.rows[i], p->columns));
     if (!v->sample.row_count)
-        put_line(p,
-                 vp_pages_strangers()
-                     ? "Processes are under another version of libvpool.so, whose vpool top shows them."
-                 : geteuid() ? "No process of yours is under libvpool.so, or none has allocated yet."
-                             : "No process is under libvpool.so, or none has allocated yet.",
-                 false);
+        put_line(p, vp_top_nothing(), false);
 }
 
 static void draw(const struct view *v) {
@@ -211,7 +207,7 @@ static void draw(const struct view *v) {
         false);
     /* The devices get what the processes leave, and of a small screen nothing. */
     unsigned table = v->sample.row_count + 5;
-    if (p.rows >= 16 && p.rows > table && !v->holders)
+    if (p.rows >= 16 && p.rows > table && !v->holders && !v->keys)
         vp_panel_draw(v->panel, p.rows - table < p.rows / 2 ? p.rows - table : p.rows / 2, p.columns, put_plain, &p);
     if (v->keys)
         draw_keys(&p);

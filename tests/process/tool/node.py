@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 
 import tap
-from guests import ENV, GUEST, Guest, MIB, RUNTIMES, VPOOL, one_line, page, until, vpool
+from guests import ENV, GUEST, Guest, MIB, RUNTIMES, VPOOL, one_line, page, top, until, vpool
 from terminal import Terminal
 
 SERIES = re.compile(r'(vpool_[a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\]|\\.)*",?)+)\})? ([0-9.]+)')
@@ -265,14 +265,33 @@ def a_small_screen_shows_the_command():
             terminal.end()
 
 
+def wide_figures_keep_their_columns():
+    """Thousands of failures, a rank of five digits, the policy with the longest name."""
+    env = {"RANK": "12345", "WORLD_SIZE": "20000", "VPOOL_POLICY": "stalloc", "VPOOL_LOG": "quiet"}
+    with Guest("open", *1200 * ["try=99999"], "alloc=1", "sleep=60", last="alloc=1", env=env) as guest:
+        assert until(lambda: top(guest.pid)["devices"][0]["ooms"] == 1200), top(guest.pid)
+        head, row = vpool("top", "--once", guest.pid)[1].splitlines()[2:4]
+        for name in "RANK", "OOM", "HELD":
+            end = head.index(f" {name} ") + len(name) + 1
+            assert row[end - 1] != " " and row[end] == " ", (name, head, row)
+        terminal = Terminal(guest.pid)
+        terminal.size(24, 80)
+        terminal.read(" 12345 .* 1200 stalloc guest", 10)
+        terminal.press(b"q")
+        terminal.end()
+
+
 def a_large_screen_shows_the_devices():
     with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
         terminal = Terminal(guest.pid)
         terminal.size(50, 160)
-        terminal.read(r"GPU [0-9a-f:]+ \[#+-* *\] 5.0M live, [0-9.]+M held of [0-9.]+[MG], 1 process", 10)
-        terminal.read(r"\|.*#.*\n \|.*#", 10)
+        terminal.read(r"GPU [0-9a-f:]+ \[#+-* *\] 5.0M live \(#\), [0-9.]+M held \(-\) of [0-9.]+[MG], 1 process", 10)
+        terminal.read(r" [0-9.]+M\|.*[#-].*\n       \|.*[#-]", 10)
+        terminal.read(r" 0B\|.*#", 10)
+        terminal.size(20, 80)
         terminal.press(b"?")
         terminal.read("have it write a dump")
+        terminal.read("newest on the right", 10)
         terminal.press(b"?")
         terminal.read("COMMAND")
         terminal.press(b"q")
@@ -281,4 +300,4 @@ def a_large_screen_shows_the_devices():
 
 TESTS = [metrics_can_be_read, nobody_is_told_of_twice, the_exporter_answers, this_machine_has_a_name_and_each_metric_a_line, nobody_keeps_the_exporter_from_others,
          the_exporter_refuses_wrong_arguments, root_sees_other_users,
-         root_sees_into_containers, a_small_screen_shows_the_command, a_large_screen_shows_the_devices]
+         root_sees_into_containers, a_small_screen_shows_the_command, wide_figures_keep_their_columns, a_large_screen_shows_the_devices]
