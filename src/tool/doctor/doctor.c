@@ -506,13 +506,14 @@ static void check_program(char **argv, const char *library) {
 /* ---- the command ---- */
 
 static void help(void) {
-    puts(
-        "usage: vpool doctor [--sim[=SIZE]] [--] [PROGRAM [ARGUMENT…]]\n\nTests the driver and the library on this machine. With a program, runs it under\n"
-        "libvpool.so and says, also for its child processes, which functions allocated,\n"
-        "what was served, what went on to CUDA and why.\n\n"
-        "  --sim[=SIZE]   use the simulated driver, as vpool run does\n  --help\n\n"
-        "A line begins with ok, with -- if there is something to know, or with !! if\n"
-        "there is something to do. The exit status is 1 if any line begins with !!, else 0.");
+    puts("usage: vpool doctor [--sim[=SIZE]] [--] [PROGRAM [ARGUMENT…]]\n\n"
+         "Tests the driver and the library on this machine. With a program, runs it under\n"
+         "libvpool.so and says, also for its child processes, which functions allocated,\n"
+         "what was served, what went on to CUDA and why.\n\n"
+         "  --sim[=SIZE]   use the simulated driver, as vpool run does\n  --help\n\n"
+         "A line begins with ok, with -- if there is something to know, or with !! if\n"
+         "there is something to do. The exit status is 1 if any line begins with !!, else\n"
+         "0.");
 }
 
 int vp_tool_doctor(int argc, char **argv) {

@@ -47,6 +47,20 @@ static int help_command(size_t number) {
     return text ? 0 : 1;
 }
 
+static int unknown_topic(const char *name) {
+    enum { MOST = 64 };
+    const char *names[MOST] = {"options"};
+    size_t count = 1;
+    for (size_t i = 0; i < vp_help_topic_count && count < MOST; i++)
+        names[count++] = vp_help_topics[i].name;
+    for (size_t i = 0; i < vp_tool_command_count && count < MOST; i++)
+        names[count++] = vp_tool_commands[i].name;
+    const char *meant = vp_tool_meant(name, names, count);
+    fprintf(stderr, "vpool help: unknown topic '%s'%s%s%s (vpool help lists all)\n", name,
+            meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
+    return 2;
+}
+
 static int print_topic(const char *name) {
     if (!strcmp(name, "options") || !strcmp(name, "environment")) {
         puts("The variables that the library reads\n");
@@ -61,7 +75,7 @@ static int print_topic(const char *name) {
     for (size_t i = 0; i < vp_tool_command_count; i++)
         if (!strcmp(name, vp_tool_commands[i].name))
             return help_command(i);
-    return vp_tool_usage("help", "unknown topic '%s'", name);
+    return unknown_topic(name);
 }
 
 int vp_tool_help(int argc, char **argv) {
@@ -69,8 +83,8 @@ int vp_tool_help(int argc, char **argv) {
         puts("usage: vpool help [TOPIC | COMMAND]\n"
              "       vpool help --man vpool|libvpool\n"
              "       vpool help --completion [bash|zsh|fish]\n\n"
-             "Explains a topic or a command; without an argument, lists all. The last two forms\n"
-             "print a manual page, and the completion script for a shell.");
+             "Explains a topic or a command; without an argument, lists all. The last two\n"
+             "forms print a manual page, and the completion script for a shell.");
         return 0;
     }
     if (argc == 1) {

@@ -24,6 +24,8 @@ extern const struct vp_setting {
     const char *field, *variable, *fallback, *allowed, *sentence;
 } vp_settings[VP_SETTINGS];
 
+/* A sentence of the table on lines of its own, indented, broken between words. */
+void vp_settings_print_sentence(FILE *out, const char *sentence);
 /* For --help, and as a table in Markdown. */
 void vp_settings_print_help(FILE *out);
 void vp_settings_print_markdown(FILE *out);

@@ -167,7 +167,8 @@ static void help(bool resume) {
            "  -h, --help\n\n"
            "The exit status is 0 if the process %s, 1 after a failure, 2 after wrong\n"
            "arguments, and 3 if vpool refused and changed nothing. docs/pausing.md has more.\n",
-           SECONDS, resume ? "" : "; a tenth for queued work", resume ? "runs" : "is asleep");
+           SECONDS, resume ? "" : ";\n                     a tenth of it for queued work",
+           resume ? "runs" : "is asleep");
 }
 
 static int parse(struct job *job, int *pid, bool *helped, int argc, char **argv) {

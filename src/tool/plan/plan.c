@@ -19,6 +19,8 @@ struct options {
     struct vp_planned_limits limits;
     const char *output;
     bool json, several; /* several results: a list of objects */
+    bool headed;        /* the table has its header */
+    int width;          /* of its first column */
 };
 
 static const char *planner(const struct options *o) {
@@ -55,13 +57,16 @@ static void print_json(const struct options *o, const struct vp_planned *p, cons
     vp_tool_wrote(vp_json_finish(&j));
 }
 
-static void print_header(void) {
-    printf("%-18s %3s %-9s %8s %12s %12s %12s %8s\n", "trace", "dev", "planner", "blocks", "bound MiB", "peak MiB",
-           "peak/bound", "seconds");
+/* Above the first row: where no trace can be read there is no table. */
+static void print_header(struct options *o) {
+    if (!o->headed)
+        printf("%-*s %3s %-9s %8s %12s %12s %12s %8s\n", o->width, "trace", "dev", "planner", "blocks", "bound MiB",
+               "peak MiB", "peak/bound", "seconds");
+    o->headed = true;
 }
 
 static void print_row(const struct options *o, const struct vp_planned *p, const char *trace) {
-    printf("%-18s %3u %-9s %8zu %12.3f %12.3f %12.4f %8.2f", trace, p->device, planner(o), p->plan.count,
+    printf("%-*s %3u %-9s %8zu %12.3f %12.3f %12.4f %8.2f", o->width, trace, p->device, planner(o), p->plan.count,
            (double)p->figures.lower_bound / 1048576, (double)p->figures.peak / 1048576, ratio(p), p->figures.seconds);
     if (p->plan.module_count)
         printf("  and %zu requests of %zu modules", p->within, p->plan.module_count);
@@ -87,30 +92,41 @@ static int write_out(const struct options *o, const struct vp_planned_file *file
 
 static void help(void) {
     puts("usage: vpool plan [OPTION…] TRACE…\n"
-         "       vpool plan show [--json] [FILE…]     list plans that runs under VPOOL_PLAN wrote, or show one\n"
-         "       vpool plan forget FILE… | --all      remove such plans\n\n"
-         "Finds places for all blocks that a recorded program allocated, in as few addresses as it can, and\n"
-         "prints how good they are, with a row for each trace and device. A block is alive from the event that\n"
-         "allocates it to the event that frees it, and takes a multiple of 512 bytes.\n\n"
-         "  -o, --output FILE  write the plan of one trace to FILE, for the policy stalloc of vpool replay; it is\n"
-         "                     written whole or not at all, and only its owner can read it\n"
-         "  --seconds S        look for better places for S seconds on each device, 0 to 86400 (default 10), after\n"
-         "                     the first placement, which itself takes seconds for some 100,000 blocks\n"
-         "  --capacity SIZE    stop once the plan fits in this many addresses, with suffix K, M, G or T\n"
-         "  --published        plan as STAlloc's published planner does, for comparison: by the program's\n"
-         "                     phases, which begin at its marks and at the ends of its outermost ranges;\n"
-         "                     modules whose sizes differ from visit to visit get room but no places;\n"
-         "                     without any marks, plan what it calls the static part, block by block\n"
-         "  --json             JSON instead of the table: an object, or a list of them for several traces\n"
-         "                     or devices\n"
-         "  --help             this text\n\n"
+         "       vpool plan show [--json] [FILE…]   list the plans that runs under\n"
+         "                                          VPOOL_PLAN wrote, or show one\n"
+         "       vpool plan forget FILE… | --all    remove such plans\n"
+         "\n"
+         "Finds places for all blocks that a recorded program allocated, in as few\n"
+         "addresses as it can, and prints how good they are, with a row for each trace and\n"
+         "device. A block is alive from the event that allocates it to the event that\n"
+         "frees it, and takes a multiple of 512 bytes.\n"
+         "\n"
+         "  -o, --output FILE  write the plan of one trace to FILE, for the policy stalloc\n"
+         "                     of vpool replay; it is written whole or not at all, and\n"
+         "                     only its owner can read it\n"
+         "  --seconds S        look for better places for S seconds on each device, 0 to\n"
+         "                     86400 (default 10), after the first placement, which itself\n"
+         "                     takes seconds for some 100,000 blocks\n"
+         "  --capacity SIZE    stop once the plan fits in this many addresses, with suffix\n"
+         "                     K, M, G or T\n"
+         "  --published        plan as STAlloc's published planner does, for comparison:\n"
+         "                     by the program's phases, which begin at its marks and at\n"
+         "                     the ends of its outermost ranges; modules whose sizes\n"
+         "                     differ from visit to visit get room but no places; without\n"
+         "                     any marks, plan what it calls the static part, block by\n"
+         "                     block\n"
+         "  --json             JSON instead of the table: an object, or a list of them for\n"
+         "                     several traces or devices\n"
+         "  --help             this text\n"
+         "\n"
          "The table's columns:\n"
          "  blocks       allocations that are planned\n"
-         "  bound        the most bytes alive at once: no plan needs less\n"
-         "  peak         addresses that the plan takes\n"
+         "  bound MiB    the most bytes alive at once: no plan needs less\n"
+         "  peak MiB     addresses that the plan takes\n"
          "  peak/bound   peak divided by bound\n"
          "  seconds      time that planning took\n"
-         "Exit status: 0, 1 if a trace could not be read or the plan not be written, 2 for wrong usage.");
+         "Exit status: 0, 1 if a trace could not be read or the plan not be written, 2 for\n"
+         "wrong usage.");
 }
 
 static bool parse_seconds(const char *text, double *out) {
@@ -140,7 +156,7 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
             break;
         case 'c':
             if (!vp_engine_size(optarg, &o->limits.capacity))
-                status = vp_tool_usage("plan", "'%s' is not a size", optarg);
+                status = vp_tool_usage("plan", "'%s' is not a size: a number with suffix K, M, G or T", optarg);
             break;
         case 'p': o->limits.published = true; break;
         case 'j': o->json = true; break;
@@ -158,12 +174,6 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
 
 /* ---- the work ---- */
 
-static void drop_suffix(char *name, const char *suffix) {
-    size_t n = strlen(name), m = strlen(suffix);
-    if (n > m && !strcmp(name + n - m, suffix))
-        name[n - m] = 0;
-}
-
 static int plan_device(const struct options *o, const struct vp_trace *whole, unsigned device,
                        struct vp_planned *planned) {
     struct vp_trace part;
@@ -178,15 +188,13 @@ static int plan_device(const struct options *o, const struct vp_trace *whole, un
 static int plan_trace(struct options *o, const char *path, size_t *shown) {
     struct vp_planned_file file = {.published = o->limits.published};
     struct vp_trace trace;
-    char message[512], *copy = strdup(path);
+    char message[512], *name = vp_trace_title(path);
     int status = 0;
-    if (!copy || vp_trace_read(&trace, path, message, sizeof message) < 0) {
-        fprintf(stderr, "vpool plan: %s\n", copy ? message : strerror(ENOMEM));
-        free(copy);
+    if (!name || vp_trace_read(&trace, path, message, sizeof message) < 0) {
+        fprintf(stderr, "vpool plan: %s\n", name ? message : strerror(ENOMEM));
+        free(name);
         return 1;
     }
-    char *name = basename(copy);
-    drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
     file.trace = strdup(name);
     if (trace.device_count > 1 && !o->several && o->json) {
         o->several = true;
@@ -203,13 +211,15 @@ static int plan_trace(struct options *o, const char *path, size_t *shown) {
         file.device_count++;
         if (o->json && o->several)
             fputs((*shown)++ ? ",\n" : "", stdout);
+        if (!o->json)
+            print_header(o);
         (o->json ? print_json : print_row)(o, &file.devices[d], name);
     }
     if (!file.trace || (!status && o->output && write_out(o, &file)))
         status = 1;
     vp_planned_file_finish(&file);
     vp_trace_finish(&trace);
-    free(copy);
+    free(name);
     return status;
 }
 
@@ -229,9 +239,8 @@ int vp_tool_plan(int argc, char **argv) {
         return 0;
     }
     o.several = argc - optind > 1;
-    if (!o.json)
-        print_header();
-    else if (o.several)
+    o.width = vp_trace_titles_width(argv + optind, argc - optind);
+    if (o.json && o.several)
         puts("[");
     for (int i = optind; i < argc; i++)
         status |= plan_trace(&o, argv[i], &shown);

@@ -15,7 +15,7 @@
 
 int vp_trace_fault(struct vp_trace_reader *r, const char *format, ...) {
     va_list args;
-    int n = snprintf(r->message, r->message_room, "%s:%zu: ", r->path, r->line);
+    int n = snprintf(r->message, r->message_room, r->line ? "%s:%zu: " : "%s: ", r->path, r->line);
     va_start(args, format);
     if (n >= 0 && (size_t)n < r->message_room) {
         vsnprintf(r->message + n, r->message_room - (size_t)n, format, args);
@@ -181,7 +181,7 @@ static int our_line(struct vp_trace_reader *r, char *line) {
     char *f[6];
     size_t fields = split(line, f, 6);
     if (!*f[0] || f[0][1] || !strchr("afwmbehvxlns+", *f[0]))
-        return vp_trace_fault(r, "unknown operation '%.20s': one of a f w m b e h v x l n s +", f[0]);
+        return vp_trace_fault(r, "unknown operation '%.20s': this vpool knows a f w m b e h v x l n s +", f[0]);
     int err = *f[0] == '+' ? 0 : vp_trace_record_end(r);
     if (err)
         return err;
@@ -248,6 +248,8 @@ static int read_head(struct vp_trace_reader *r, struct vp_source *s) {
     if (n && head[n - 1] == '\r')
         head[n - 1] = 0;
     r->rmm = !strcmp(head, "Thread,Time,Action,Pointer,Size,Stream");
+    if (*head == '{')
+        return vp_trace_fault(r, "this is JSON, not a trace (vpool report and export take dumps)");
     if (!r->rmm && strcmp(head, "op,id,size,stream,us"))
         return vp_trace_fault(r, "expected the header op,id,size,stream,us or Thread,Time,Action,Pointer,Size,Stream");
     return 0;
@@ -281,6 +283,34 @@ static int read_lines(struct vp_trace_reader *r, struct vp_source *s) {
     }
     free(line);
     return err;
+}
+
+/* ---- names ---- */
+
+static void drop_suffix(char *name, const char *suffix) {
+    size_t n = strlen(name), m = strlen(suffix);
+    if (n > m && !strcmp(name + n - m, suffix))
+        name[n - m] = 0;
+}
+
+char *vp_trace_title(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *name = strdup(slash && slash[1] ? slash + 1 : path);
+    if (name)
+        drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
+    return name;
+}
+
+int vp_trace_titles_width(char *const *paths, int count) {
+    enum { LEAST = 18, MOST = 64 };
+    size_t width = LEAST;
+    for (int i = 0; i < count; i++) {
+        char *name = vp_trace_title(paths[i]);
+        const size_t n = name ? strlen(name) : 0;
+        width = n > width ? n : width;
+        free(name);
+    }
+    return width > MOST ? MOST : (int)width;
 }
 
 int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room) {

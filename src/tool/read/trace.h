@@ -75,6 +75,10 @@ struct vp_trace {
     bool part; /* names and stacks belong to another trace */
 };
 
+/* The name of a trace in tables: its file's, without ".csv.gz". The caller frees it; NULL: no memory. */
+char *vp_trace_title(const char *path);
+/* The width of a table's column for the names of these traces. */
+int vp_trace_titles_width(char *const *paths, int count);
 /* Reads a whole file. 0; or -EINVAL, -EIO, -ENOMEM, with one line that names file, line and fault in
  * `message`; nothing is kept then. */
 int vp_trace_read(struct vp_trace *trace, const char *path, char *message, size_t room);

@@ -82,7 +82,8 @@ int vp_engine_open(struct vp_engine *d, const struct vp_replay_options *o) {
         free(settings);
     }
     if (!(d->handle = dlopen(path, RTLD_NOW))) {
-        fprintf(stderr, "vpool %s: %s\n", o->command, dlerror());
+        fprintf(stderr, "vpool %s: %s%s\n", o->command, dlerror(),
+                o->gpu ? " (--gpu needs CUDA's driver; without it the simulated driver is used)" : "");
         return -ENODEV;
     }
 #define SYMBOL(field, name) *(void **)&d->field = dlsym(d->handle, name)

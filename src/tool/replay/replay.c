@@ -19,6 +19,8 @@ struct options {
     size_t policy_count;
     const char *plan;   /* the file; NULL: none is named */
     bool json, several; /* several results: a list of objects */
+    bool headed;        /* the table has its header */
+    int width;          /* of its first column */
 };
 
 /* ---- output ---- */
@@ -175,10 +177,13 @@ static const char *ratio(uint64_t held, uint64_t live, char text[16]) {
     return text;
 }
 
-static void print_header(const struct vp_replay_options *o) {
-    printf("%-18s %3s %-9s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s%s\n", "trace", "dev", "policy", "live MiB",
-           "held MiB", "held/live", "driver ms", "calls", "late", "waits", "alloc ns", "free ns", "ooms",
-           o->modelled ? "  lost %" : "");
+/* Above the first row: where no trace can be read there is no table. */
+static void print_header(struct options *o) {
+    if (!o->headed)
+        printf("%-*s %3s %-9s %10s %10s %9s %9s %8s %8s %8s %8s %8s %5s%s\n", o->width, "trace", "dev", "policy",
+               "live MiB", "held MiB", "held/live", "driver ms", "calls", "late", "waits", "alloc ns", "free ns",
+               "ooms", o->replay.modelled ? "  lost %" : "");
+    o->headed = true;
 }
 
 static void print_plan(const struct vp_replay_options *o, const struct vp_replay_result *r) {
@@ -191,18 +196,19 @@ static void print_plan(const struct vp_replay_options *o, const struct vp_replay
                (unsigned long long)f->module_missed);
 }
 
-static void print_row(const struct vp_replay_options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
+static void print_row(const struct options *o, const struct vp_trace *trace, struct vp_replay_result *r) {
     struct spread m = spread_of(&r->malloc_ns), f = spread_of(&r->free_ns);
     char text[16];
-    printf("%-18s %3u %-9s %10.1f %10.1f %9s %9.1f %8llu %8llu %8llu %8.0f %8.0f %5llu", r->trace, trace->devices[0],
-           r->policy, (double)r->pool.peak_live_bytes / 1048576, (double)r->pool.peak_held_bytes / 1048576,
-           ratio(r->pool.peak_held_bytes, r->pool.peak_live_bytes, text), (double)r->driver_ns / 1e6,
-           (unsigned long long)vp_engine_remap_calls(&r->pool), (unsigned long long)r->late_calls,
-           (unsigned long long)r->timelines.waits, m.mean, f.mean, (unsigned long long)r->pool.ooms);
-    if (o->modelled)
+    printf("%-*s %3u %-9s %10.1f %10.1f %9s %9.1f %8llu %8llu %8llu %8.0f %8.0f %5llu", o->width, r->trace,
+           trace->devices[0], r->policy, (double)r->pool.peak_live_bytes / 1048576,
+           (double)r->pool.peak_held_bytes / 1048576, ratio(r->pool.peak_held_bytes, r->pool.peak_live_bytes, text),
+           (double)r->driver_ns / 1e6, (unsigned long long)vp_engine_remap_calls(&r->pool),
+           (unsigned long long)r->late_calls, (unsigned long long)r->timelines.waits, m.mean, f.mean,
+           (unsigned long long)r->pool.ooms);
+    if (o->replay.modelled)
         printf(" %7.3f", lost_percent(r));
     if (r->plan.used)
-        print_plan(o, r);
+        print_plan(&o->replay, r);
     if (r->second.used)
         printf("  background %.1f ms, %llu of %llu requests placed", (double)r->second.background_ns / 1e6,
                (unsigned long long)r->second.served, (unsigned long long)r->second.requests);
@@ -210,13 +216,13 @@ static void print_row(const struct vp_replay_options *o, const struct vp_trace *
 }
 
 /* Prints the row of what was recorded, above those of replays. */
-static void print_truth(const struct vp_trace *t, const char *name) {
+static void print_truth(const struct options *o, const struct vp_trace *t, const char *name) {
     const struct vp_trace_truth truth = vp_trace_truth(t, t->devices[0]);
     struct vp_trace_peak peak;
     char text[16];
     if (truth.known && vp_trace_peak(t, &peak))
-        printf("%-18s %3u %-9s %10.1f %10.1f %9s %9s %8llu %8s %8s %8s %8s %5llu\n", name, t->devices[0], "as it ran",
-               (double)peak.bytes / 1048576, (double)truth.peak_held_bytes / 1048576,
+        printf("%-*s %3u %-9s %10.1f %10.1f %9s %9s %8llu %8s %8s %8s %8s %5llu\n", o->width, name, t->devices[0],
+               "as it ran", (double)peak.bytes / 1048576, (double)truth.peak_held_bytes / 1048576,
                ratio(truth.peak_held_bytes, peak.bytes, text), "-", (unsigned long long)truth.driver_calls, "-", "-",
                "-", "-", (unsigned long long)truth.failures);
 }
@@ -227,7 +233,7 @@ static void print_unknown(const struct options *o, const struct vp_trace *trace,
     struct vp_json j;
     char buffer[4096];
     if (!o->json) {
-        printf("%-18s %3u %-9s %s\n", r->trace, trace->devices[0], r->policy, why);
+        printf("%-*s %3u %-9s %s\n", o->width, r->trace, trace->devices[0], r->policy, why);
         return;
     }
     vp_tool_flush();
@@ -243,49 +249,76 @@ static void print_unknown(const struct options *o, const struct vp_trace *trace,
 
 /* ---- arguments ---- */
 
+static void help_columns(void) {
+    puts("The table's columns, for one device and all repetitions together:\n"
+         "  live MiB    the most that was asked for and not freed\n"
+         "  held MiB    the most that the pool held of the device\n"
+         "  held/live   held divided by live; - below 2 MiB, the smallest handle\n"
+         "  driver ms   time in the driver: modelled, or measured with --gpu\n"
+         "  calls       driver calls that create, map, set access, unmap or release; in\n"
+         "              the row \"as it ran\" all calls of the pool, also for events\n"
+         "  late        how many of these calls were late\n"
+         "  waits       waits of streams for memory that another stream has freed\n"
+         "  alloc ns    average time of an allocation on this machine, with the driver\n"
+         "  free ns     the same for a free\n"
+         "  ooms        allocations that found no memory\n"
+         "  lost %      with --lag: what the waits of the pool, on the GPU and the host,\n"
+         "              added to the time that the program takes\n"
+         "Exit status: 0, 1 if a trace could not be read or replayed (the others still\n"
+         "are), 2 for wrong usage.");
+}
+
 static void help(void) {
-    puts("usage: vpool replay [OPTION…] TRACE…\n\n"
-         "Replays recorded allocations in the pool and prints what they took, with a row for each trace, device\n"
-         "and policy. If the trace recorded what was held while the program ran, a row above them shows that.\n"
+    puts("usage: vpool replay [OPTION…] TRACE…\n"
+         "\n"
+         "Replays recorded allocations in the pool, without a GPU, and prints how much\n"
+         "memory they took, with a row for each trace, device and policy. If the trace\n"
+         "recorded what was held while the program ran, a row \"as it ran\" stands above.\n"
          "A trace is what VPOOL_TRACE records (op,id,size,stream,us) or RMM's log\n"
          "(Thread,Time,Action,Pointer,Size,Stream), plain or gzipped; - is standard input.\n"
-         "vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace) makes one from a snapshot of PyTorch.\n\n"
-         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, bare, stalloc, native (default: vpool); their parameters\n"
-         "                    are the environment variables of `vpool options`. bare is PyTorch's cache (bfc) on\n"
-         "                    addresses without memory, as under VPOOL_ADOPT=bare. stalloc is STAlloc with the plan\n"
-         "                    that --plan or VPOOL_PLAN names, else a plan made from the trace itself. native is\n"
-         "                    CUDA's own pool, with the largest release threshold; it needs --gpu, since the\n"
-         "                    simulated pool reuses a block only for exactly its own size. With --gpu, requests\n"
-         "                    that vpmm leaves to CUDA are served and counted, too; else they are left out\n"
-         "  --plan FILE       the plan by which stalloc places requests, as `vpool plan -o FILE` wrote it\n"
+         "vpool-snapshot-to-trace (in a clone scripts/snapshot-to-trace) makes one from a\n"
+         "snapshot of PyTorch.\n"
+         "\n"
+         "  --policy P[,P…]   vpool, vpmm, bfc, es, gmlake, bare, stalloc, native\n"
+         "                    (default: vpool); their parameters are the variables of\n"
+         "                    `vpool options`.\n"
+         "                    bare: PyTorch's cache (bfc) on addresses without memory, as\n"
+         "                    under VPOOL_ADOPT=bare.\n"
+         "                    stalloc: STAlloc with the plan that --plan or VPOOL_PLAN\n"
+         "                    names, else a plan made from the trace itself.\n"
+         "                    native: CUDA's own pool, with the largest release threshold.\n"
+         "                    It needs --gpu, since the simulated pool reuses a block only\n"
+         "                    for exactly its own size.\n"
+         "                    vpmm leaves small requests to CUDA: with --gpu they are\n"
+         "                    served and counted, too; else they are left out\n"
+         "  --plan FILE       the plan by which stalloc places requests, as `vpool plan -o\n"
+         "                    FILE` wrote it\n"
          "  --sim             use the simulated driver (default); driver time is modelled\n"
          "  --gpu             use this machine's GPU; driver time is measured\n"
-         "  --capacity SIZE   memory of the simulated device, with suffix K, M, G or T (default 1T)\n"
+         "  --capacity SIZE   memory of the simulated device, with suffix K, M, G or T\n"
+         "                    (default 1T)\n"
          "  --handle SIZE     largest physical handle, 64K to 1G (default: VPOOL_HANDLE)\n"
          "  --repeat N        replay each trace N times in one pool, 1 to 1000 (default 1)\n"
-         "  --late PERCENT    count driver calls in the last PERCENT of it as late, 1 to 100 (default: last third)\n"
-         "  --lag US          let the GPU lag behind the host by up to US microseconds of modelled time (at most\n"
-         "                    10000000; 0 is the default: no time passes). The time between two events is work of\n"
-         "                    the first event's stream; an eighth of it is work of the host, which waits when it is\n"
-         "                    more than US ahead. Streams share the GPU, and one that waits leaves its share to the\n"
-         "                    others. The column lost % shows the waits of the pool, on GPU and host, as added to the\n"
-         "                    time that the program takes\n"
-         "  --work US         with --lag: time between two events, instead of the trace's (0 is the default: the\n"
-         "                    trace's, or 10 if it has none)\n"
-         "  --json            JSON instead of the table: an object, or a list of them for several traces, devices or\n"
-         "                    policies; its `as_it_ran` is what was recorded, everything else is replayed\n"
-         "  --help            this text\n\n"
-         "VPOOL_WAIT decides what waits for memory of other streams, as in a program. With --lag, auto makes the host\n"
-         "wait for a bounded time. Without it, auto means early, because work completes only when waited for.\n"
-         "The table's columns, for one device and all repetitions together:\n"
-         "  live, held    the most that was asked for and not freed, and the most that the pool held of the device\n"
-         "  held/live     held divided by live; - below 2 MiB, the smallest handle\n"
-         "  driver ms     time in the driver: modelled, or measured with --gpu\n"
-         "  calls, late   driver calls that create, map, set access, unmap or release; and how many of them were late\n"
-         "  waits         waits of streams for memory that another stream has freed\n"
-         "  alloc, free   average ns that an allocation and a free took on this machine, including the driver\n"
-         "  ooms          allocations that found no memory\n"
-         "Exit status: 0, 1 if a trace could not be read or replayed (the others still are), 2 for wrong usage.");
+         "  --late PERCENT    count driver calls in the last PERCENT of a trace as late,\n"
+         "                    1 to 100 (default: the last third)\n"
+         "  --lag US          let the GPU lag behind the host by up to US microseconds of\n"
+         "                    modelled time (at most 10000000; 0 is the default: no time\n"
+         "                    passes). The time between two events is work of the first\n"
+         "                    event's stream; an eighth of it is work of the host, which\n"
+         "                    waits when it is more than US ahead. Streams share the GPU,\n"
+         "                    and one that waits leaves its share to the others\n"
+         "  --work US         with --lag: time between two events, instead of the trace's\n"
+         "                    (0 is the default: the trace's, or 10 if it has none)\n"
+         "  --json            JSON instead of the table: an object, or a list of them for\n"
+         "                    several traces, devices or policies; its `as_it_ran` is what\n"
+         "                    was recorded, everything else is replayed\n"
+         "  --help            this text\n"
+         "\n"
+         "VPOOL_WAIT decides what waits for memory of other streams, as in a program. With\n"
+         "--lag, auto makes the host wait for a bounded time. Without it, auto means\n"
+         "early, because work completes only when waited for.\n"
+         "");
+    help_columns();
 }
 
 /* Reads microseconds, up to ten seconds. */
@@ -400,18 +433,14 @@ static int parse(struct options *o, int argc, char **argv, bool *asked_help) {
     return status ? status : check(o, argc - optind);
 }
 
-static void drop_suffix(char *name, const char *suffix) {
-    size_t n = strlen(name), m = strlen(suffix);
-    if (n > m && !strcmp(name + n - m, suffix))
-        name[n - m] = 0;
-}
-
 /* Replays one device of a trace under each policy. `shown`: how many results were printed before. 0 or 1. */
-static int replay_device(const struct options *o, struct vp_engine *engine, const struct vp_trace *trace,
-                         const char *name, size_t *shown) {
+static int replay_device(struct options *o, struct vp_engine *engine, const struct vp_trace *trace, const char *name,
+                         size_t *shown) {
     int status = 0;
-    if (!o->json)
-        print_truth(trace, name);
+    if (!o->json) {
+        print_header(o);
+        print_truth(o, trace, name);
+    }
     for (size_t p = 0; p < o->policy_count; p++) {
         struct vp_replay_result result = {.trace = name, .policy = o->policies[p]->name};
         bool unknown = o->policies[p] == &vp_policy_native && !o->replay.gpu;
@@ -425,7 +454,7 @@ static int replay_device(const struct options *o, struct vp_engine *engine, cons
             else if (o->json)
                 print_json(&o->replay, trace, &result);
             else
-                print_row(&o->replay, trace, &result);
+                print_row(o, trace, &result);
         }
         free(result.malloc_ns.ns);
         free(result.free_ns.ns);
@@ -435,15 +464,13 @@ static int replay_device(const struct options *o, struct vp_engine *engine, cons
 
 static int replay_trace(struct options *o, struct vp_engine *engine, const char *path, size_t *shown) {
     struct vp_trace trace, part;
-    char message[512], *copy = strdup(path), *name = copy ? basename(copy) : (char *)path;
+    char message[512], *name = vp_trace_title(path);
     int status = 0;
-    if (vp_trace_read(&trace, path, message, sizeof message) < 0) {
-        fprintf(stderr, "vpool replay: %s\n", message);
-        free(copy);
+    if (!name || vp_trace_read(&trace, path, message, sizeof message) < 0) {
+        fprintf(stderr, "vpool replay: %s\n", name ? message : strerror(ENOMEM));
+        free(name);
         return 1;
     }
-    if (copy)
-        drop_suffix(name, ".gz"), drop_suffix(name, ".csv");
     /* One result is an object; more are a list of them. */
     if (trace.device_count > 1 && !o->several && o->json) {
         o->several = true;
@@ -460,7 +487,7 @@ static int replay_trace(struct options *o, struct vp_engine *engine, const char 
         vp_trace_finish(&part);
     }
     vp_trace_finish(&trace);
-    free(copy);
+    free(name);
     return status;
 }
 
@@ -509,9 +536,8 @@ int vp_tool_replay(int argc, char **argv) {
         return 1;
     }
     o.several = argc - optind > 1 || o.policy_count > 1;
-    if (!o.json)
-        print_header(&o.replay);
-    else if (o.several)
+    o.width = vp_trace_titles_width(argv + optind, argc - optind);
+    if (o.json && o.several)
         puts("[");
     for (int i = optind; i < argc; i++)
         status |= replay_trace(&o, &engine, argv[i], &shown);

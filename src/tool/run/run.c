@@ -63,8 +63,8 @@ static void help(void) {
         if (vp_settings[i].kind == VP_SETTING_FOREIGN)
             continue;
         const char *alone = value_alone(&vp_settings[i]);
-        printf("  --%s%s%s%s\n      %s\n", option_name(i), alone ? "[=" : "=", vp_settings[i].allowed, alone ? "]" : "",
-               vp_settings[i].sentence);
+        printf("  --%s%s%s%s\n", option_name(i), alone ? "[=" : "=", vp_settings[i].allowed, alone ? "]" : "");
+        vp_settings_print_sentence(stdout, vp_settings[i].sentence);
     }
 }
 

@@ -75,7 +75,7 @@ int vp_tool_exporter(int argc, char **argv) {
     if (file && address)
         return vp_tool_usage("exporter", "use either --file or --listen");
     if (!file && (once || seconds > 0))
-        return vp_tool_usage("exporter", "%s goes with --file", once ? "--once" : "-d");
+        return vp_tool_usage("exporter", "%s needs --file", once ? "--once" : "-d");
     return file ? write_file(file, seconds > 0 ? seconds : DEFAULT_SECONDS, once)
                 : vp_metrics_serve(address ? address : DEFAULT_ADDRESS);
 }

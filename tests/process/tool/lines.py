@@ -209,12 +209,32 @@ def what_was_meant_is_told():
                         (["run", "--polcy=bfc", "true"], "did you mean --policy?"), (["top", "--jsn"], "did you mean --json?"),
                         (["replay", "--capcity", "1G"], "did you mean --capacity?"), (["doctor", "--smi"], "did you mean --sim?"),
                         (["--versoin"], ""), (["coffee"], "unknown command 'coffee' ("), (["run", "--policy"], "needs a value"),
-                        (["top", "--json=3"], "takes no value"), (["report", "--outptu=x"], "did you mean --output?")):
+                        (["top", "--json=3"], "takes no value"), (["report", "--outptu=x"], "did you mean --output?"),
+                        (["help", "statistic"], "did you mean statistics?"), (["help", "coffee"], "(vpool help lists all)"),
+                        (["top", "--sort=z"], "l, h, f, e, a, c, w, p or u")):
         status, out, err = vpool(*words)
         assert status == 2 and text in err and err.count("\n") == 1 and not out, (words, err)
     assert vpool("-V")[1] == vpool("version")[1] == vpool("--version")[1] and vpool("-h")[1] == vpool("help")[1]
     for command in "doctor", "export", "exporter", "help", "options", "replay", "report", "run", "top", "version":
         assert vpool(command, "-h") == vpool(command, "--help"), command
+
+
+def tables_have_room_for_names():
+    """The columns behind a trace's name stand below their heads, and without a trace there is no table."""
+    with tempfile.TemporaryDirectory() as folder:
+        long = f"{folder}/a_trace_whose_name_is_longer_than_most.csv"
+        for path in long, f"{folder}/short.csv":
+            with open(path, "w") as file:
+                file.write("op,id,size,stream,us\na,1,3145728,0,0\n")
+        with open(f"{folder}/dump.json", "w") as file:
+            file.write("{}")
+        for command, column in (["replay"], "policy"), (["plan", "--seconds", "0"], "planner"):
+            status, out, err = vpool(*command, f"{folder}/short.csv", long)
+            head, *rows = out.splitlines()
+            assert status == 0 and not err and len(rows) == 2, (out, err)
+            assert all(row[head.index(column):].startswith("vpool ") for row in rows), out
+            assert vpool(*command, "/nowhere")[:2] == (1, ""), command
+            assert "report and export take dumps" in vpool(*command, f"{folder}/dump.json")[2], command
 
 
 def a_programs_name_moves_no_cursor():
@@ -233,4 +253,4 @@ def a_programs_name_moves_no_cursor():
 TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
          what_is_written_is_as_described, what_is_spilled_is_told, little_memory_and_several_devices_are_told,
          a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
-         lines_are_broken_between_words, colour_obeys, what_was_meant_is_told, a_programs_name_moves_no_cursor]
+         lines_are_broken_between_words, colour_obeys, what_was_meant_is_told, tables_have_room_for_names, a_programs_name_moves_no_cursor]

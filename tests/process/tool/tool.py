@@ -507,7 +507,9 @@ def topics_are_told():
     for topic in topics:
         status, out, _ = vpool("help", topic)
         assert status == 0 and len(out) > 200 and is_plain(out), (topic, out)
-        assert topic == "options" or all(len(line) <= 80 for line in out.splitlines()), topic
+        assert all(len(line) <= 80 for line in out.splitlines()), topic
+    for command in re.findall(r"^  ([a-z]+) ", vpool("help")[1].split("vpool COMMAND")[0], re.M):
+        assert all(len(line) <= 80 for line in vpool(command, "--help")[1].splitlines()), command
 
 
 def the_manual_is_whole():
