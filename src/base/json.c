@@ -56,6 +56,15 @@ size_t vp_utf8_length(const unsigned char *at) {
     return character < least[more] || half || character > 0x10ffff ? 0 : more + 1;
 }
 
+int vp_utf8_fit(const char *text, int most) {
+    int n = (int)strnlen(text, (size_t)most);
+    /* A character has at most three bytes behind its first. */
+    for (int back = 0; n == most && back < 4 && back <= n; back++)
+        if (((unsigned char)text[n - back] & 0xc0) != 0x80)
+            return n - back;
+    return n;
+}
+
 char *vp_utf8_put(char *at, uint32_t character) {
     static const unsigned char first[] = {0, 0xc0, 0xe0, 0xf0};
     int more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;

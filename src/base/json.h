@@ -61,5 +61,7 @@ void vp_json_bool(struct vp_json *json, const char *key, bool value);
 /* Bytes of the UTF-8 character at `at`; 0: none begins there. Overlong forms, surrogates, control characters and code
  * points beyond U+10FFFF count as none, as for JSON readers. */
 size_t vp_utf8_length(const unsigned char *at);
+/* So many bytes of the text fit into `most` without cutting a character. */
+int vp_utf8_fit(const char *text, int most);
 /* Writes a character to `at`, in up to four bytes, and returns its end. */
 char *vp_utf8_put(char *at, uint32_t character);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
+#include "base/json.h"
 #include "base/output.h"
 #include "base/process.h"
 
@@ -107,8 +108,8 @@ static void __attribute__((format(printf, 2, 0))) say_line(bool warning, const c
     size_t room = sizeof(line) - used, width = terminal_width();
     int wanted = vsnprintf(line + used, room, format, arguments);
     if (wanted >= (int)room) {
-        used = sizeof(line) - 1;
-        memcpy(line + used - 3, "...", 3);
+        used = (size_t)vp_utf8_fit(line, sizeof(line) - 4);
+        used = (size_t)(stpcpy(line + used, "...") - line);
     } else if (wanted > 0) {
         used += (size_t)wanted;
     }

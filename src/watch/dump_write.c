@@ -378,9 +378,9 @@ int vp_dump_text(const struct vp_dump *dump, int device, int fd) {
     if (!t)
         return -ENOMEM;
     t->fd = fd;
-    vp_say_line(t, "vpool %s, dump %u of process %d (%.64s), %s, reason: %s, policy %s", VP_VERSION, dump->number,
-                (int)getpid(), program_invocation_short_name, now().text, vp_dump_reasons[dump->reason],
-                vp_policy_name());
+    vp_say_line(t, "vpool %s, dump %u of process %d (%.*s), %s, reason: %s, policy %s", VP_VERSION, dump->number,
+                (int)getpid(), vp_utf8_fit(program_invocation_short_name, 64), program_invocation_short_name,
+                now().text, vp_dump_reasons[dump->reason], vp_policy_name());
     if (dump->reason == VP_DUMP_OOM)
         vp_say(t, "out of memory: %zu bytes on device %d, stream %lu\n", dump->request.asked, (int)dump->request.device,
                dump->request.stream);

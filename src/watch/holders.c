@@ -46,7 +46,8 @@ static struct frame frame_of(uint32_t number, bool named) {
     if (f.kind == VP_FRAME_PYTHON && (colon = strchr(text, ':'))) {
         const char *name = colon + 1, *end = strchr(name, ':');
         f.place = strtoul(text, NULL, 10);
-        snprintf(f.function, sizeof f.function, "%.*s", end ? (int)(end - name) : 0, name);
+        const int room = vp_utf8_fit(name, sizeof f.function - 1), length = end ? (int)(end - name) : 0;
+        snprintf(f.function, sizeof f.function, "%.*s", length < room ? length : room, name);
         f.file = end ? end + 1 : name;
     } else if (f.kind == VP_FRAME_NATIVE && (colon = strchr(text, ':'))) {
         f.module = (uint32_t)strtoul(text, NULL, 10);
@@ -157,17 +158,20 @@ void vp_holders_answer(struct vp_shared_stats *page, const char *file) {
 
 /* ---- text ---- */
 
+/* The two arguments of "%.*s" that print at most so many bytes of a text, and no part of a character. */
+#define CUT(text, most) vp_utf8_fit(text, most), text
+
 static void say_frame(struct vp_text *t, const char *indent, uint32_t number) {
     struct frame f = frame_of(number, true);
     vp_say(t, "%s               ", indent);
     if (f.kind == VP_FRAME_PYTHON)
-        vp_say_line(t, "%.80s (%.200s:%lu)", f.function, f.file, f.place);
+        vp_say_line(t, "%.*s (%.*s:%lu)", CUT(f.function, 80), CUT(f.file, 200), f.place);
     else if (f.kind == VP_FRAME_NATIVE && *f.function)
-        vp_say_line(t, "%.120s (%.80s)", f.function, basename(f.file));
+        vp_say_line(t, "%.*s (%.*s)", CUT(f.function, 120), CUT(basename(f.file), 80));
     else if (f.kind == VP_FRAME_NATIVE)
-        vp_say_line(t, "%.80s+0x%lx", basename(f.file), f.place);
+        vp_say_line(t, "%.*s+0x%lx", CUT(basename(f.file), 80), f.place);
     else
-        vp_say_line(t, "%.200s", f.file);
+        vp_say_line(t, "%.*s", CUT(f.file, 200));
 }
 
 static void say_stack(struct vp_text *t, const char *indent, uint32_t stack, int frames) {
@@ -210,14 +214,15 @@ void vp_holders_peak(char *text, size_t room) {
     char bytes[32];
     snprintf(bytes, sizeof bytes, "%s", VP_SIZE(peak.bytes));
     if (f.kind == VP_FRAME_PYTHON)
-        snprintf(text + n, room - n, "%.80s:%lu %.80s held most, %s (%d %%)", basename(f.file), f.place, f.function,
-                 bytes, percent);
+        snprintf(text + n, room - n, "%.*s:%lu %.*s held most, %s (%d %%)", CUT(basename(f.file), 80), f.place,
+                 CUT(f.function, 80), bytes, percent);
     else if (f.kind == VP_FRAME_NATIVE && *f.function)
-        snprintf(text + n, room - n, "%.120s held most, %s (%d %%)", f.function, bytes, percent);
+        snprintf(text + n, room - n, "%.*s held most, %s (%d %%)", CUT(f.function, 120), bytes, percent);
     else if (f.kind == VP_FRAME_NATIVE)
-        snprintf(text + n, room - n, "%.80s+0x%lx held most, %s (%d %%)", basename(f.file), f.place, bytes, percent);
+        snprintf(text + n, room - n, "%.*s+0x%lx held most, %s (%d %%)", CUT(basename(f.file), 80), f.place, bytes,
+                 percent);
     else
-        snprintf(text + n, room - n, "%s held most (%d %%): %.120s", bytes, percent, f.file);
+        snprintf(text + n, room - n, "%s held most (%d %%): %.*s", bytes, percent, CUT(f.file, 120));
 }
 
 /* ---- ranges ---- */

@@ -174,11 +174,13 @@ void vp_trace_unlock(void) {
 /* How many bytes of a line are reserved for the time. */
 enum { TIME = 24 };
 
-/* Writes as much of the text as there is room for. Returns the rest. */
+/* Writes as much of the text as there is room for, without cutting a character of UTF-8. Returns the rest. */
 static const char *put_text(char **at, const char *end, const char *text) {
     static const char hex[] = "0123456789ABCDEF";
-    for (; *text && end - *at > 3; text++) {
+    for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
+        if (end - *at <= (c >= 0xc0 ? 6 : 3))
+            break;
         if (c >= ' ' && c != 127 && !strchr(",\"%", c)) {
             *(*at)++ = *text;
             continue;

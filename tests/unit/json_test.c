@@ -95,6 +95,14 @@ Test(json, strings_are_escaped) {
     }
 }
 
+Test(json, texts_are_cut_between_characters) {
+    static const char text[] = "a\303\251\346\227\245\360\237\230\200b"; /* of one, two, three, four and one bytes */
+    static const int fit[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11};
+    for (int most = 0; most < 13; most++)
+        cr_assert_eq(vp_utf8_fit(text, most), fit[most], "%d: %d", most, vp_utf8_fit(text, most));
+    cr_assert_eq(vp_utf8_fit("\200\200\200\200\200\200", 5), 5, "what is no UTF-8 is cut anywhere");
+}
+
 Test(json, numbers) {
     start(sizeof(buffer));
     vp_json_begin_array(&json, NULL);

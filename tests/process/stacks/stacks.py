@@ -379,6 +379,32 @@ def python_names_of_any_kind():
         matches(trace, expected)
 
 
+def python_names_are_cut_between_characters():
+    """Names and paths longer than the room for them: whatever is written is UTF-8, line by line."""
+    code = ["import ctypes", "cuda = ctypes.CDLL('libcuda.so.1')", "context = ctypes.c_void_p()", "cuda.cuInit(0)",
+            "cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)", "cuda.cuCtxSetCurrent(context)"]
+    for number, letters in enumerate(("x" + 60 * "é", 90 * "日", "x" + 90 * "日", "xx" + 90 * "日", 100 * "é日", "x" + 100 * "é日")):
+        code += [f"def f{number}{letters}():", "    return cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(2 << 20))",
+                 f"f{number}{letters}()"]
+    path, free, _ = PYTHONS[0]
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/{60 * '日'}.py"
+        with open(program, "w", encoding="utf-8") as file:
+            file.write("\n".join(code) + "\n")
+        done = subprocess.run([VPOOL, "run", "--sim=1G", "--stacks", f"--trace={folder}/t.csv", "--dump=exit",
+                               f"--dump-file={folder}/d-%n.json", path, program], env=ENV, check=True, timeout=300, capture_output=True)
+        texts = [done.stderr]
+        subprocess.run([VPOOL, "run", "--sim=1G", "--quiet", "--stacks", "--dump=exit", f"--dump-file={folder}/d.txt", path, program],
+                       env=ENV, check=True, timeout=300)
+        for name in "t.csv", "d-1.json", "d.txt":
+            with open(f"{folder}/{name}", "rb") as file:
+                texts.append(file.read())
+        for text in texts:
+            assert free or "日".encode() in text, text
+            for line in text.splitlines():
+                assert "\ufffd" not in line.decode("utf-8"), line
+
+
 def python_recursion():
     each_python("deep", ways=("free",))
 
@@ -456,6 +482,6 @@ if __name__ == "__main__":
              a_block_written_to_after_its_free_has_a_line,
              nvtx_is_taken_up,
              nvtx_is_left_alone, python_lines, python_code_that_comes_and_goes,
-             python_names_of_any_kind, python_recursion, python_threads,
+             python_names_of_any_kind, python_names_are_cut_between_characters, python_recursion, python_threads,
              python_is_undisturbed, python_forks, python_ends, python_in_several_interpreters, python_greenlets,
              python_with_native_frames, python_embedded, an_odd_interpreter_is_left_alone])
