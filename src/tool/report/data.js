@@ -585,8 +585,7 @@ function formatBytes(bytes) {
     return `${n.toFixed(digits)} ${UNITS[unit]}`;
 }
 
-const NUMBER = new Intl.NumberFormat("en");
-const formatNumber = n => NUMBER.format(n);
+const NUMBER = new Intl.NumberFormat("en"), formatNumber = n => NUMBER.format(n);
 
 /* Microseconds. */
 function formatTime(us) {
@@ -594,7 +593,8 @@ function formatTime(us) {
         return `${us.toFixed(us % 1 ? 1 : 0)} µs`;
     if (us < 1e6)
         return `${(us / 1e3).toFixed(us < 1e4 ? 2 : 1)} ms`;
-    return us < 6e7 ? `${(us / 1e6).toFixed(us < 1e7 ? 3 : 2)} s` : `${Math.floor(Math.round(us / 1e6) / 60)} min ${Math.round(us / 1e6) % 60} s`;
+    const seconds = Math.round(us / 1e6), hours = seconds < 3600 ? "" : `${formatNumber(Math.floor(seconds / 3600))} h `;
+    return us < 6e7 ? `${(us / 1e6).toFixed(us < 1e7 ? 3 : 2)} s` : `${hours}${Math.floor(seconds / 60) % 60} min ${seconds % 60} s`;
 }
 
 const formatShare = share => share === 1 ? "100 %" : `${(share * 100).toFixed(share > 0.9995 || share < 0.1 ? 2 : 1)} %`;

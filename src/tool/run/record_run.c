@@ -5,6 +5,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/run/record_run.h"
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "tool/out.h"
@@ -12,6 +13,7 @@
 #include "tool/read/holders.h"
 #include "tool/run/launch.h"
 #include "tool/report/report.h"
+#include "watch/say.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -307,20 +309,22 @@ static void say_saved(const struct vp_trace *t, const struct vp_trace *part, con
     fputc('\n', stderr);
 }
 
-static void say_peak(const struct vp_trace *part, const struct vp_trace_peak *peak) {
+static void say_peak(const struct vp_trace *t, const struct vp_trace *part, const struct vp_trace_peak *peak) {
     struct vp_array holders = {0};
-    char bytes[32], text[200];
-    double seconds = (double)part->events[peak->event].us / 1e6;
+    char bytes[32], text[1024];
     if (part->stacks.stacks.count > 1)
         vp_holders_at(part, peak->event, &holders);
     const struct vp_holder *h = holders.items;
     if (holders.count && !h->stack && holders.count > 1)
         h++;
-    fprintf(stderr, "vpool: the peak was %.3f s after the first event", seconds);
+    fprintf(stderr, "vpool: ");
+    if (t->device_count > 1)
+        fprintf(stderr, "device %u: ", part->devices[0]);
+    fprintf(stderr, "the peak was %s after the first event", VP_TIME(part->events[peak->event].us * 1000));
     if (holders.count && h->stack) {
         vp_frame_text(&part->stacks, vp_stacks_frame(&part->stacks, h->stack), text, sizeof text);
         vp_log_make_plain(text);
-        fprintf(stderr, ": %s held most, %s (%.0f %%)", text, size_text(h->bytes, bytes),
+        fprintf(stderr, ": %.*s held most, %s (%.0f %%)", vp_utf8_fit(text, 200), text, size_text(h->bytes, bytes),
                 peak->bytes ? 100 * (double)h->bytes / (double)peak->bytes : 0);
     }
     fputc('\n', stderr);
@@ -347,7 +351,7 @@ static void say(const struct traces *traces, const char *page) {
     if (!vp_trace_name(&t) && !vp_trace_of_device(&t, most, &part)) {
         if (vp_trace_peak(&part, &peak)) {
             say_saved(&t, &part, &peak);
-            say_peak(&part, &peak);
+            say_peak(&t, &part, &peak);
         }
         vp_trace_finish(&part);
     }

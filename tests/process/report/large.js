@@ -68,6 +68,7 @@ const CASES = {
     minutes_have_sixty_seconds() {
         const formatTime = page("formatTime");
         assert.deepEqual([59.99e6, 6e7, 119.7e6, 3599.4e6].map(formatTime), ["59.99 s", "1 min 0 s", "2 min 0 s", "59 min 59 s"]);
+        assert.deepEqual([3599.6e6, 109122957774].map(formatTime), ["1 h 0 min 0 s", "30 h 18 min 43 s"]);
     },
 };
 
