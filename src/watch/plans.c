@@ -456,8 +456,8 @@ void vp_plans_print(const struct vp_pool *pool) {
         vp_log_print(
             "  plan: %lu of %lu large requests had their places; %s made ahead in %.1f ms, of which %s were used and "
             "%s given back",
-            f.placed, f.requests, VP_SIZE(f.made_bytes), (double)f.background_ns / 1e6, VP_SIZE(f.used_bytes),
-            VP_SIZE(f.returned_bytes));
+            f.placed, f.requests, VP_ABOUT(f.made_bytes), (double)f.background_ns / 1e6, VP_ABOUT(f.used_bytes),
+            VP_ABOUT(f.returned_bytes));
     else if (f.wanted)
         vp_log_print("  plan: there was none to begin with; a run that exits leaves one for the next");
 }

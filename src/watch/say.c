@@ -23,6 +23,13 @@ struct vp_size_text vp_size_text(uint64_t bytes) {
     return out;
 }
 
+struct vp_size_text vp_size_about(uint64_t bytes) {
+    uint64_t half = 0; /* of a tenth of the unit that is printed */
+    for (uint64_t unit = 1024; bytes / unit >= 1 && unit < UINT64_C(1) << 60; unit *= 1024)
+        half = unit / 20;
+    return vp_size_text(bytes + half > bytes ? bytes + half : bytes);
+}
+
 struct vp_size_text vp_time_text(uint64_t ns) {
     struct vp_size_text out;
     const uint64_t ms = ns / 1000000, minutes = ms / 60000;

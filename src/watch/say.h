@@ -5,12 +5,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "1.5 GiB": for people, in any locale. */
+/* "1.5 GiB": for people, in any locale. Rounded down, so that no part is as large as the whole; the second is rounded
+ * to the nearest, as in the tables of the command. */
 struct vp_size_text {
     char text[24];
 };
 struct vp_size_text vp_size_text(uint64_t bytes);
+struct vp_size_text vp_size_about(uint64_t bytes);
 #define VP_SIZE(bytes) vp_size_text(bytes).text
+#define VP_ABOUT(bytes) vp_size_about(bytes).text
 
 /* "12.345 s"; from an hour on "30 h 18 min". */
 struct vp_size_text vp_time_text(uint64_t ns);

@@ -178,7 +178,7 @@ void vp_stats_serves(bool is_first) {
 static void print_spilled(const struct vp_memory_stats *s, CUdevice dev) {
     if (s->spills)
         vp_log_print("  spilled: %lu blocks, at most %s in the host's memory at once (held, for the efficiency)",
-                     s->spills, VP_SIZE(s->peak_spilled_bytes));
+                     s->spills, VP_ABOUT(s->peak_spilled_bytes));
     for (int i = 0; i < VP_SPILL_REFUSED_COUNT; i++)
         if (vp_spill_refused[dev][i])
             vp_log_print("  not spilled %lu times: %s", vp_spill_refused[dev][i], refusals[i].why);
@@ -191,10 +191,10 @@ static VP_LOCKED void print_summary(void) {
         const struct vp_memory_stats *s = &pool->mem.stats;
         const struct vp_timeline_stats timelines = vp_state.timelines.stats[pool->mem.device];
         vp_log_print("device %d: peak live %s, peak held %s, efficiency %.1f %%", pool->mem.device,
-                     VP_SIZE(s->peak_live_bytes), VP_SIZE(s->peak_held_bytes), 100 * efficiency(s));
+                     VP_ABOUT(s->peak_live_bytes), VP_ABOUT(s->peak_held_bytes), 100 * efficiency(s));
         print_spilled(s, pool->mem.device);
         vp_log_print("  at exit: %s live, %s held; %lu allocations, %lu frees, out of memory %lu times",
-                     VP_SIZE(s->live_bytes), VP_SIZE(s->held_bytes), s->allocs, s->frees, s->ooms);
+                     VP_ABOUT(s->live_bytes), VP_ABOUT(s->held_bytes), s->allocs, s->frees, s->ooms);
         vp_log_print("  driver calls: %.1f ms in all; %lu creates, %lu maps, %lu unmaps, %lu events, %lu queries",
                      (double)(s->driver_ns + timelines.ns) / 1e6, s->calls.create, s->calls.map, s->calls.unmap,
                      (timelines.records + timelines.barriers), timelines.queries);
@@ -203,18 +203,18 @@ static VP_LOCKED void print_summary(void) {
                      s->stitches, s->reactivations, s->waits_gpu, s->waits_host, (double)s->host_wait_ns / 1e6,
                      s->waits_fruitless);
         if (pool->bare && pool->bare->peak_addressed)
-            vp_log_print("  bare segments: at most %s of addresses, %s now", VP_SIZE(pool->bare->peak_addressed),
-                         VP_SIZE(pool->bare->addressed));
+            vp_log_print("  bare segments: at most %s of addresses, %s now", VP_ABOUT(pool->bare->peak_addressed),
+                         VP_ABOUT(pool->bare->addressed));
         vp_plans_print(pool);
     }
     for (int dev = 0; dev < VP_DEVICES; dev++)
         if (vp_state.others[dev].peak_bytes)
             vp_log_print("device %d: outside the pool, by cuMemCreate: at most %s; %s now, in %lu handles", dev,
-                         VP_SIZE(vp_state.others[dev].peak_bytes), VP_SIZE(vp_state.others[dev].bytes),
+                         VP_ABOUT(vp_state.others[dev].peak_bytes), VP_ABOUT(vp_state.others[dev].bytes),
                          vp_state.others[dev].handles);
     if (vp_options()->poison)
         vp_log_print("poison: %s checked, %s not; %lu blocks were written to after they were freed",
-                     VP_SIZE(vp_poison_counts.checked_bytes), VP_SIZE(vp_poison_counts.unchecked_bytes),
+                     VP_ABOUT(vp_poison_counts.checked_bytes), VP_ABOUT(vp_poison_counts.unchecked_bytes),
                      vp_poison_counts.written_blocks);
     for (int i = 0; i < VP_PASSED_COUNT; i++)
         if (atomic_load(&vp_state.passed[i]))
@@ -287,12 +287,13 @@ static void print_look(bool several) {
         vp_log_print("  look: `vpool run --report=FILE -- PROGRAM` draws it, and which lines hold it");
 }
 
-static VP_LOCKED void write_file(const char *pattern) {
+/* False: that is not possible, which was said. */
+static VP_LOCKED bool write_file(const char *pattern) {
     static char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32]; /* too large for some stacks */
     const char *path = name;
     if (!vp_output_name(name, sizeof name, pattern, "phr", 0, 0)) {
         vp_log_print("VPOOL_STATS: the file name is too long");
-        return;
+        return false;
     }
     /* What is no regular file, or means a descriptor of the program's own, is not truncated. */
     struct stat st;
@@ -309,6 +310,7 @@ static VP_LOCKED void write_file(const char *pattern) {
         err = -errno;
     if (err)
         vp_log_print("VPOOL_STATS: %s cannot be written: %s", path, vp_output_error(err));
+    return !err;
 }
 
 /* Not analysed: the process ends, and statistics are written even if a thread that hangs or ended has the lock. */
@@ -327,10 +329,9 @@ VP_NOT_ANALYSED void vp_stats_write(void) {
     bool locked = vp_lock_for_a_while(&vp_library_lock);
     if (locked)
         vp_pools_each(pool) vp_pool_stats(pool);
-    if (summary)
+    /* The figures of a long run are not lost because a folder is missing. */
+    if (summary || !write_file(where))
         print_summary();
-    else
-        write_file(where);
     if (locked)
         vp_lock_release(&vp_library_lock);
     if (summary) {

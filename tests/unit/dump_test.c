@@ -105,6 +105,13 @@ Test(dump, sizes_and_times_are_said) {
     cr_assert_str_eq(vp_size_text(3 * MiB / 2).text, "1.5 MiB");
     cr_assert_str_eq(vp_size_text(5 * GiB).text, "5.0 GiB");
     cr_assert_str_eq(vp_size_text(UINT64_MAX).text, "15.9 EiB");
+    cr_assert_str_eq(vp_size_text(55003776).text, "52.4 MiB");
+    cr_assert_str_eq(vp_size_about(0).text, "0 B");
+    cr_assert_str_eq(vp_size_about(1023).text, "1023 B");
+    cr_assert_str_eq(vp_size_about(55003776).text, "52.5 MiB");
+    cr_assert_str_eq(vp_size_about(5 * GiB).text, "5.0 GiB");
+    cr_assert_str_eq(vp_size_about(GiB - 1).text, "1.0 GiB");
+    cr_assert_str_eq(vp_size_about(UINT64_MAX).text, "15.9 EiB");
     cr_assert_str_eq(vp_time_text(1234567).text, "0.001 s");
     cr_assert_str_eq(vp_time_text(3599999999999).text, "3599.999 s");
     cr_assert_str_eq(vp_time_text(3600000000000).text, "1 h 0 min");

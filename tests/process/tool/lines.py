@@ -139,6 +139,11 @@ def little_memory_and_several_devices_are_told():
     assert status == 0 and "peak live 2.9 KiB, peak held 2.0 MiB" in err and "at exit: 2.9 KiB live" in err, err
 
 
+def figures_without_a_file_are_told():
+    status, _, err = vpool("run", "--sim", "--stats=/nowhere/stats.json", GUEST, "open", "alloc=3")
+    assert status == 0 and "/nowhere/stats.json cannot be written: " in err and err.count("peak live 3.0 MiB") == 1, err
+
+
 def a_signal_brings_the_summary():
     for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
         status, err = killed(number, GUEST, "open", "alloc=3")
@@ -252,5 +257,5 @@ def a_programs_name_moves_no_cursor():
 
 TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
          what_is_written_is_as_described, what_is_spilled_is_told, little_memory_and_several_devices_are_told,
-         a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
+         figures_without_a_file_are_told, a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
          lines_are_broken_between_words, colour_obeys, what_was_meant_is_told, tables_have_room_for_names, a_programs_name_moves_no_cursor]
