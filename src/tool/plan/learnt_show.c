@@ -89,14 +89,14 @@ static void print_device(const struct vp_learnt_device *d) {
            (double)d->memory / (1 << 30), d->driver / 1000, d->driver % 1000 / 10, d->granularity / 1024);
     printf("    peak live %.1f MiB, peak held %.1f MiB\n", (double)d->peak_live / 1048576,
            (double)d->peak_held / 1048576);
-    printf("    %" PRIu64 " large requests, of which it knows %zu, at %zu places\n", d->total_requests,
+    printf("    %" PRIu64 " large requests (1 MiB and more), of which %zu are known; %zu places\n", d->total_requests,
            d->request_count, d->slot_count);
     if (d->left)
-        puts("    the last run left it: the next one that does is learnt, all of it");
+        puts("    the last run did not follow this plan; the next run that does not is learnt as a whole");
     for (size_t i = 0; i < d->run_count; i++)
         if (handles_from(d, i, &count))
-            printf("    %6" PRIu64 " handles of %.1f MiB (%s)\n", count, (double)d->runs[i].size / 1048576,
-                   zones[d->runs[i].zone]);
+            printf("    %6" PRIu64 " handle%s of %.1f MiB (%s)\n", count, count == 1 ? "" : "s",
+                   (double)d->runs[i].size / 1048576, zones[d->runs[i].zone]);
 }
 
 /* Is the file named by its key, so that VPOOL_PLAN=auto finds it? VPOOL_PLAN can name any other, for any program. */
@@ -109,12 +109,13 @@ static bool is_found_by_key(const struct vp_learnt_entry *e) {
 
 static void print_whole(const struct vp_learnt_entry *e) {
     char age[32], program[VP_LEARNT_TEXT], made[VP_LEARNT_TEXT], path[VP_LEARNT_TEXT];
-    printf("%s\n  of %s, by vpool %s, %s ago, %.1f KiB\n", plain(e->path, path), plain(e->plan.program, program),
-           plain(e->plan.made, made), vp_learnt_age(e->written, age), (double)e->bytes / 1024);
+    printf("%s\n  for %s, written by vpool %s, %s ago; %.1f KiB\n", plain(e->path, path),
+           plain(e->plan.program, program), plain(e->plan.made, made), vp_learnt_age(e->written, age),
+           (double)e->bytes / 1024);
     if (is_found_by_key(e))
-        printf("  found by auto as %016" PRIx64 "\n", e->plan.key);
+        printf("  VPOOL_PLAN=auto finds it by its key, %016" PRIx64 "\n", e->plan.key);
     else
-        puts("  used under its name");
+        puts("  VPOOL_PLAN=FILE uses it by its name");
     for (unsigned d = 0; d < e->plan.device_count; d++)
         print_device(&e->plan.device[d]);
 }

@@ -95,12 +95,12 @@ def a_row_for_each_device():
 
 
 def all_of_one():
-    assert "found by auto as 0000000000001234" in show(write("0000000000001234.learnt"))
+    assert "VPOOL_PLAN=auto finds it by its key, 0000000000001234" in show(write("0000000000001234.learnt"))
     file = write("one")
     for name in "one", file:
         text = show(name)
-        for wanted in (file, "of train.py, by vpool 0.1.0", "used under its name", "140.0 GiB, driver 13.0", "5 handles of 8.0 MiB (large)",
-                       "7 large requests, of which it knows 3, at 2 places"):
+        for wanted in (file, "for train.py, written by vpool 0.1.0", "VPOOL_PLAN=FILE uses it by its name", "140.0 GiB, driver 13.0", "5 handles of 8.0 MiB (large)", "1 handle of 2.0 MiB (large)",
+                       "7 large requests (1 MiB and more), of which 3 are known; 2 places"):
             assert wanted in text, (wanted, text)
     assert json.loads(show("--json", "one"))["plans"][0]["path"] == file
     done = vpool("plan", "show", "nowhere")
