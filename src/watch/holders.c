@@ -258,9 +258,9 @@ void vp_ranges_say(struct vp_text *t) {
     bool any = false;
     for (unsigned i = 0; vp_marks_peak(&i, &peak);) {
         if (!any)
-            vp_say(t, "\nranges, and the most that was alive in one\n");
-        vp_say_line(t, "  %-40s %12s  %lu time%s", peak.name, VP_SIZE(peak.peak_bytes), peak.times,
-                    peak.times == 1 ? "" : "s");
+            vp_say(t, "\nthe program's ranges: the most that was alive in each, how often it began\n");
+        vp_say_line(t, "  %12s %8lu time%s %s", VP_SIZE(peak.peak_bytes), peak.times, peak.times == 1 ? " " : "s",
+                    peak.name);
         any = true;
     }
     for (unsigned i = 0; vp_marks_open(&i, &open);)

@@ -198,10 +198,11 @@ static VP_LOCKED void print_summary(void) {
         vp_log_print("  driver calls: %.1f ms in all; %lu creates, %lu maps, %lu unmaps, %lu events, %lu queries",
                      (double)(s->driver_ns + timelines.ns) / 1e6, s->calls.create, s->calls.map, s->calls.unmap,
                      (timelines.records + timelines.barriers), timelines.queries);
-        vp_log_print("  ranges: %lu mapped, %lu used again without a call; waits: %lu on the GPU, %lu on the host "
-                     "(%.1f ms, %lu in vain)",
-                     s->stitches, s->reactivations, s->waits_gpu, s->waits_host, (double)s->host_wait_ns / 1e6,
-                     s->waits_fruitless);
+        vp_log_print(
+            "  address ranges: %lu mapped, %lu used again without a call; waits: %lu on the GPU, %lu on the host "
+            "(%.1f ms, %lu in vain)",
+            s->stitches, s->reactivations, s->waits_gpu, s->waits_host, (double)s->host_wait_ns / 1e6,
+            s->waits_fruitless);
         if (pool->bare && pool->bare->peak_addressed)
             vp_log_print("  bare segments: at most %s of addresses, %s now", VP_ABOUT(pool->bare->peak_addressed),
                          VP_ABOUT(pool->bare->addressed));
