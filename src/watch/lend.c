@@ -117,24 +117,40 @@ static VP_LOCKED void answer(struct vp_loans *loans) {
     atomic_fetch_add(&vp_shared_stats_page->asked, 1); /* so that what is left is published */
 }
 
+/* Does what was asked for. When the lock is let go, exact figures are published, and idle memory goes back if a reader
+ * wants that; once `ended` is set, CUDA may be gone, and nothing goes back. False: the library is not open. */
+static bool serve(struct vp_shared_stats *own, bool loan) {
+    if (!vp_enter())
+        return false;
+    if (atomic_load(&ended))
+        atomic_store(&own->trims_asked, atomic_load(&own->trims_done));
+    else if (loan)
+        answer(&own->loans);
+    vp_leave();
+    return true;
+}
+
+static bool is_read(struct vp_shared_stats *own) {
+    return !atomic_load(&ended) && (atomic_load(&own->asked) != atomic_load(&own->answered) ||
+                                    atomic_load(&own->trims_asked) != atomic_load(&own->trims_done));
+}
+
 static void *listen_for_ever(void *unused) {
     struct vp_shared_stats *own = vp_shared_stats_page;
     struct vp_loans *loans = &own->loans;
     for (;;) {
         uint32_t asked = atomic_load(&loans->asked);
-        /* A request for holders does not change the word, so its wake is repeated. */
+        /* Requests for holders, figures and trims do not change the word, so their wakes are repeated. */
         if (!atomic_load(&ended))
             vp_holders_answer(own, vp_shared_stats_name);
         if (asked == atomic_load(&loans->done)) {
+            if (is_read(own) && !serve(own, false))
+                return NULL;
             wait_while(&loans->asked, asked, NULL);
             continue;
         }
-        if (!vp_enter())
+        if (!serve(own, true))
             return NULL;
-        /* Once this is set, CUDA may be gone. */
-        if (!atomic_load(&ended))
-            answer(loans);
-        vp_leave();
         atomic_store(&loans->done, asked);
         wake(&loans->done);
     }

@@ -255,8 +255,12 @@ static VP_LOCKED void publish(struct vp_shared_stats *page, uint32_t i, bool all
 
 /* Answers a reader that wants exact figures, or wants idle memory to go back. */
 static __attribute__((noinline)) VP_LOCKED void answer(struct vp_shared_stats *page, uint32_t asked, uint32_t trims) {
-    for (uint32_t i = 0; i < devices && trims != trims_done; i++)
+    for (uint32_t i = 0; i < devices && trims != trims_done; i++) {
+        const struct vp_context *ctx = vp_context_on(&vp_state.timelines, told[i].pool->mem.device);
+        const struct vp_entered entered = vp_context_enter(&vp_state.drv, ctx ? ctx->handle : NULL);
         vp_pressure_trim(told[i].pool, 0);
+        vp_context_leave(&vp_state.drv, entered);
+    }
     for (uint32_t i = 0; i < devices; i++) {
         told[i].parked = vp_stream_caches_count(&told[i].pool->caches);
         vp_bare_count(told[i].pool);

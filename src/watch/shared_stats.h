@@ -4,8 +4,8 @@
  *
  * The process updates the page before it releases the library's lock, once it has made driver calls or served a few
  * calls, or live memory has changed by more than a MiB. What stream caches serve meanwhile is not counted yet, and all
- * that they hold counts as live. A reader that needs exact figures raises `asked`; the next update then counts
- * everything. */
+ * that they hold counts as live. A reader that needs exact figures raises `asked` and wakes the listener of
+ * loans.asked; the next update then counts everything. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 

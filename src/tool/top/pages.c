@@ -6,6 +6,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/top/pages.h"
 
+#include "base/clock.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -196,12 +198,37 @@ static bool copy_page(int fd, struct vp_shared_stats *out) {
     return out->magic == VP_SHARED_STATS_MAGIC;
 }
 
-static void raise_counter(int fd, size_t offset) {
+/* The word on which the thread sleeps that answers readers. */
+#define LISTENER (offsetof(struct vp_shared_stats, loans) + offsetof(struct vp_loans, asked))
+
+static uint32_t raise_counter(int fd, size_t offset) {
     uint32_t value = 0;
     if (pread(fd, &value, sizeof value, (off_t)offset) == sizeof value) {
         value++;
         (void)!pwrite(fd, &value, sizeof value, (off_t)offset);
     }
+    return value;
+}
+
+/* What stream caches serve is counted when a reader asks. That takes some 0.1 ms, or longer while a call of the driver
+ * lasts: then, or where nobody listens, the figures are those that the next reading would show, or older. */
+static void let_count(int fd, struct vp_shared_stats *page) {
+    enum { TRIES = 50, NAP_NS = 100000 };
+    const uint32_t asked = raise_counter(fd, offsetof(struct vp_shared_stats, asked));
+    uint32_t answered;
+    if (!(atomic_load(&page->loans.takes) & VP_LOANS_HEARD))
+        return;
+    vp_page_wake(fd, LISTENER);
+    for (int i = 0; i < TRIES; i++) {
+        vp_clock_sleep(NAP_NS);
+        if (pread(fd, &answered, sizeof answered, offsetof(struct vp_shared_stats, answered)) != sizeof answered)
+            return;
+        if (answered == asked)
+            break;
+    }
+    struct vp_shared_stats now;
+    if (copy_page(fd, &now) && now.pid == page->pid && now.version == page->version && now.size == page->size)
+        *page = now;
 }
 
 static int take_page(struct search *s, int folder, int via, const char *name) {
@@ -220,7 +247,7 @@ static int take_page(struct search *s, int folder, int via, const char *name) {
         memcpy(page.name, name, (size_t)end + 1);
         page.uid = st.st_uid;
         name_container(s, &page);
-        raise_counter(fd, offsetof(struct vp_shared_stats, asked));
+        let_count(fd, &s->copy);
         status = s->take(s->context, &page);
     }
     if (fd >= 0)
@@ -316,15 +343,17 @@ void vp_page_wake(int fd, size_t offset) {
     }
 }
 
-/* A dump's thread sleeps on its word; a counter that is no more there wakes nobody, and is no fault. */
+/* A dump's thread sleeps on its own word; a counter that is no more there wakes nobody, and is no fault. */
 bool vp_page_ask(const struct vp_page *page, enum vp_page_wish wish) {
-    static const size_t words[] = {[VP_PAGE_COUNT] = offsetof(struct vp_shared_stats, asked),
-                                   [VP_PAGE_TRIM] = offsetof(struct vp_shared_stats, trims_asked),
-                                   [VP_PAGE_DUMP] = offsetof(struct vp_shared_stats, dumps_asked)};
+    static const struct {
+        size_t raised, woken;
+    } words[] = {[VP_PAGE_TRIM] = {offsetof(struct vp_shared_stats, trims_asked), LISTENER},
+                 [VP_PAGE_DUMP] = {offsetof(struct vp_shared_stats, dumps_asked),
+                                   offsetof(struct vp_shared_stats, dumps_asked)}};
     const int fd = vp_page_open(page);
     if (fd >= 0) {
-        raise_counter(fd, words[wish]);
-        vp_page_wake(fd, words[wish]);
+        raise_counter(fd, words[wish].raised);
+        vp_page_wake(fd, words[wish].woken);
         close(fd);
     }
     return fd >= 0;

@@ -27,7 +27,7 @@ unsigned vp_pages_strangers(void);
 /* The file of a page whose process is still the one; -1: it is not. */
 int vp_page_open(const struct vp_page *page);
 
-enum vp_page_wish { VP_PAGE_COUNT, VP_PAGE_TRIM, VP_PAGE_DUMP };
+enum vp_page_wish { VP_PAGE_TRIM, VP_PAGE_DUMP };
 /* Raises what the process looks at. False: its page is gone. */
 bool vp_page_ask(const struct vp_page *page, enum vp_page_wish wish);
 

@@ -124,7 +124,7 @@ static void draw_keys(struct picture *p) {
         "up, down   choose a process",
         "d          have it write a dump (it must run with VPOOL_DUMP=signal)",
         "s          list the stacks that hold most of its memory, and the table again",
-        "t          have it give idle memory back when it allocates or frees next",
+        "t          have it give idle memory back to the device",
         "l h f e    sort by live, held, free, efficiency",
         "a c w      sort by allocations, calls to the driver, waits",
         "p u        sort by process id, user",
@@ -278,8 +278,7 @@ static void trim(struct view *v) {
     const struct vp_page *page = chosen_page(v);
     if (page)
         snprintf(v->message, sizeof v->message, "process %d %s", page->pid,
-                 vp_page_ask(page, VP_PAGE_TRIM) ? "gives idle memory back when it allocates or frees next"
-                                                 : "is gone");
+                 vp_page_ask(page, VP_PAGE_TRIM) ? "gives idle memory back" : "is gone");
 }
 
 static void holders(struct view *v) {

@@ -129,6 +129,8 @@ int main(int argc, char **argv) {
             signal(atoi(value), on_signal);
         else if (!strncmp(argv[i], "async=", 6))
             CHECK(cuMemAllocAsync(&blocks[count++], (size_t)atoi(value) * MIB, stream));
+        else if (!strcmp(argv[i], "leave"))
+            CHECK(cuMemFreeAsync(blocks[--count], stream));
         else if (!strcmp(argv[i], "free"))
             CHECK(cuMemFree(blocks[--count]));
         else if (!strcmp(argv[i], "capture"))

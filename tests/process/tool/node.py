@@ -281,6 +281,25 @@ def wide_figures_keep_their_columns():
         terminal.end()
 
 
+def top_has_a_process_that_makes_no_call_count():
+    """What its stream's cache has is not alive, and idle memory goes back though it never calls again."""
+    with Guest("open", "async=24", "async=4", "leave", "leave", "line", last="async=4") as guest:
+        device = None
+
+        def counted():
+            nonlocal device
+            device = top(guest.pid)["devices"][0]
+            return device["live_bytes"] == 0
+        assert until(counted, 5) is not None, device
+        assert device["held_bytes"] >= 28 * MIB and device["frees"] == 2, device
+        terminal = Terminal(guest.pid)
+        terminal.read("guest")
+        terminal.press(b"t")
+        assert until(lambda: top(guest.pid)["devices"][0]["held_bytes"] < 24 * MIB, 5) is not None, top(guest.pid)
+        terminal.press(b"q")
+        terminal.end()
+
+
 def a_large_screen_shows_the_devices():
     with Guest("open", "alloc=5", "sleep=60", last="alloc=5") as guest:
         terminal = Terminal(guest.pid)
@@ -300,4 +319,4 @@ def a_large_screen_shows_the_devices():
 
 TESTS = [metrics_can_be_read, nobody_is_told_of_twice, the_exporter_answers, this_machine_has_a_name_and_each_metric_a_line, nobody_keeps_the_exporter_from_others,
          the_exporter_refuses_wrong_arguments, root_sees_other_users,
-         root_sees_into_containers, a_small_screen_shows_the_command, wide_figures_keep_their_columns, a_large_screen_shows_the_devices]
+         root_sees_into_containers, a_small_screen_shows_the_command, wide_figures_keep_their_columns, top_has_a_process_that_makes_no_call_count, a_large_screen_shows_the_devices]
