@@ -222,7 +222,7 @@ static bool told_before(const struct record *rec) {
     return false;
 }
 
-static VP_LOCKED void report(const struct record *rec, size_t first, size_t bytes, uint32_t word) {
+static VP_LOCKED void report(const struct record *rec, size_t first, size_t words, uint32_t word) {
     char freed[32] = "by cudaFree";
     if (rec->stream)
         snprintf(freed, sizeof freed, "on stream %u", rec->stream);
@@ -231,9 +231,9 @@ static VP_LOCKED void report(const struct record *rec, size_t first, size_t byte
     if (++vp_poison_counts.written_blocks <= REPORTS) {
         vp_log(VP_LOG_WARN,
                "VPOOL_POISON: a block of %zu bytes at %#llx (device %d, allocation %llu), freed %s, was written to "
-               "afterwards: at least %zu bytes, from its byte %zu on; the first word there is %#x",
+               "afterwards: %zu word%s of 4 bytes or more, from its byte %zu on; the first is %#x",
                rec->asked, (unsigned long long)rec->block, (int)rec->device, (unsigned long long)rec->serial, freed,
-               bytes, rec->at + first, word);
+               words, words == 1 ? "" : "s", rec->at + first, word);
         vp_step_out(); /* the names of functions are the dynamic linker's, which has a lock of its own */
         if (rec->stack)
             vp_watch.tell_stack(rec->stack);
@@ -253,7 +253,7 @@ static VP_LOCKED bool look(struct place *p, const struct record *rec, CUdevicept
         }
         for (size_t i = n / 4; i-- > 0;)
             if (w->words[i] != PATTERN) {
-                bad += 4;
+                bad++;
                 first = i;
             }
         if (bad)

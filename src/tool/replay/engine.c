@@ -28,14 +28,25 @@ enum { LATE_SHARE = 3 };
 /* How many events pass between looks at the clock, for the progress line on a terminal. */
 enum { PROGRESS_EVENTS = 256 };
 
+static int unknown_policy(const char *command, const char *name) {
+    const char *names[VP_POLICY_CHOICES + 1] = {vp_policy_bare.name};
+    for (size_t i = 0; i < VP_POLICY_CHOICES; i++)
+        names[i + 1] = vp_policies[i]->name;
+    const char *meant = vp_tool_meant(name, names, VP_POLICY_CHOICES + 1);
+    return vp_tool_usage(command, "unknown policy '%s'%s%s%s", name, meant ? "; did you mean " : "", meant ? meant : "",
+                         meant ? "?" : "");
+}
+
 int vp_engine_policies(const char *command, char *list, const struct vp_policy **policies, size_t *count) {
     *count = 0;
     for (char *name; (name = strsep(&list, ","));) {
         const struct vp_policy *policy = strcmp(vp_policy_bare.name, name) ? NULL : &vp_policy_bare;
         for (size_t i = 0; i < VP_POLICY_CHOICES && !policy; i++)
             policy = strcmp(vp_policies[i]->name, name) ? NULL : vp_policies[i];
-        if (!policy || *count == VP_ENGINE_POLICIES)
-            return vp_tool_usage(command, "unknown policy '%s'", name);
+        if (!policy)
+            return unknown_policy(command, name);
+        if (*count == VP_ENGINE_POLICIES)
+            return vp_tool_usage(command, "more than %d policies", VP_ENGINE_POLICIES);
         policies[(*count)++] = policy;
     }
     return 0;

@@ -216,6 +216,7 @@ def what_was_meant_is_told():
                         (["--versoin"], ""), (["coffee"], "unknown command 'coffee' ("), (["run", "--policy"], "needs a value"),
                         (["top", "--json=3"], "takes no value"), (["report", "--outptu=x"], "did you mean --output?"),
                         (["help", "statistic"], "did you mean statistics?"), (["help", "coffee"], "(vpool help lists all)"),
+                        (["replay", "--policy=gmlak", "x.csv"], "did you mean gmlake?"),
                         (["top", "--sort=z"], "l, h, f, e, a, c, w, p or u")):
         status, out, err = vpool(*words)
         assert status == 2 and text in err and err.count("\n") == 1 and not out, (words, err)
