@@ -114,9 +114,9 @@ VP_DOORS_RUNTIME(VP_MAKE)
 cudaError_t cudaMalloc(void **ptr, size_t size) {
     const void *address = __builtin_return_address(0);
     const struct vp_runtime *runtime = CALLERS_RUNTIME();
+    vp_torch_asks(size, address);
     if (ptr && size && runtime->context_is_current && alloc(ptr, size, address))
         return cudaSuccess;
-    vp_torch_asks(size, address);
     cudaError_t err = RUNTIME_REAL(runtime, cudaMalloc)(ptr, size);
     vp_torch_asks(0, NULL);
     return err;

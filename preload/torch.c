@@ -232,6 +232,7 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
     CUdevice device;
     CUresult res;
     said.segment_next = false;
+    said.asks = NULL;
     if (!vp_torch_is_cache(address) || (device = current_device()) < 0)
         return VP_NOT_OURS;
     if (said.fails && said.frame)

@@ -69,8 +69,8 @@ _Noreturn void vp_torch_refuse(CUdevice device, size_t size, uint64_t allocated,
 
 /* Makes a segment, if the cudaMalloc() of `size` bytes called from `address` is for one. VP_NOT_OURS: it is not. */
 CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address);
-/* From here on this thread's cudaMalloc() of `size` bytes, called from `address`, is on its way to the driver's door.
- */
+/* From here on this thread's cudaMalloc() of `size` bytes, called from `address`, may be on its way to the driver's
+ * door, until vp_torch_segment() or vp_torch_asks(0, NULL). */
 void vp_torch_asks_now(size_t size, const void *address);
 /* What comes by there, with that size, is what was asked for. */
 CUresult vp_torch_segment_late(CUdeviceptr *out, size_t size);
