@@ -171,6 +171,45 @@ static void note_unsplit(CUdeviceptr ptr, size_t asked, size_t given) {
         set_unsplit(asked, more);
 }
 
+/* ---- settings ---- */
+
+/* The value of a setting in a text of them, the last one's if there are several; NULL: it is not set there. */
+static const char *setting_in(const char *text, const char *setting) {
+    const char *value = NULL;
+    while (text && (text = strstr(text, setting))) {
+        text += strlen(setting);
+        value = text + strspn(text, ": ");
+    }
+    return value;
+}
+
+static size_t mebibytes_in(const char *text, const char *setting, size_t otherwise) {
+    enum { MOST = 1 << 30, DECIMAL = 10 };
+    const char *value = setting_in(text, setting);
+    const size_t number = value ? strtoul(value, NULL, DECIMAL) : 0;
+    return number && number < MOST ? number << 20 : otherwise;
+}
+
+static atomic_bool settings_taken;
+
+/* Takes what the environment says. False: the cache releases its lock while it makes a segment. Then other threads come
+ * in between the request for a block and its report, and may take the room that was made for it. */
+static bool take_settings(void) {
+    static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *text = secure_getenv(names[i]), *releases = setting_in(text, "release_lock_on_cudamalloc");
+        if (releases && *releases == 'T') {
+            vp_adopt_bare = false;
+            never(0, "release_lock_on_cudamalloc lets other threads in while the cache makes a segment");
+            return false;
+        }
+        set_unsplit(mebibytes_in(text, "max_split_size_mb", atomic_load(&unsplit_least)),
+                    mebibytes_in(text, "max_non_split_rounding_mb", atomic_load(&unsplit_more)));
+    }
+    atomic_store(&settings_taken, true);
+    return true;
+}
+
 /* Not back if there is no memory to be had; but without a place for the block the cache finds that out as ever. */
 static void wanted(size_t size, const char *frame) {
     CUdevice device = -1;
@@ -210,9 +249,15 @@ static size_t rounded(size_t size, size_t divisions) {
     return part ? (size + part - 1) / part * part : size;
 }
 
+/* Is a cache found only now? Up to PyTorch 2.5 it reads its settings unseen. */
+static __attribute__((cold)) bool is_found(const void *from) {
+    return !vp_torch_learn() && vp_torch_is_cache(from) && take_settings();
+}
+
 static size_t round_told(enum vp_torch_symbol symbol, size_t size, const char *from, const char *frame) {
     size_t (*real)(size_t) = vp_torch_real_of(symbol, from), divisions = real(size);
-    if (vp_adopt_bare && (vp_torch_is_cache(from) || (!vp_torch_learn() && vp_torch_is_cache(from))))
+    const bool settled = atomic_load_explicit(&settings_taken, memory_order_relaxed);
+    if (vp_adopt_bare && (settled ? vp_torch_is_cache(from) : is_found(from)))
         wanted(rounded(size, divisions), frame);
     return divisions;
 }
@@ -347,30 +392,6 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
 
 /* ---- calls that pass: pass.S ---- */
 
-/* The value of a setting in a text of them, the last one's if there are several; NULL: it is not set there. */
-static const char *setting_in(const char *text, const char *setting) {
-    const char *value = NULL;
-    while (text && (text = strstr(text, setting))) {
-        text += strlen(setting);
-        value = text + strspn(text, ": ");
-    }
-    return value;
-}
-
-/* Does the cache release its lock while it makes a segment? Then other threads come in between the request for a block
- * and its report, and may take the room that was made for it. */
-static bool releases_lock(const char *name) {
-    const char *value = setting_in(secure_getenv(name), "release_lock_on_cudamalloc");
-    return value && *value == 'T';
-}
-
-static size_t mebibytes_in(const char *text, const char *setting, size_t otherwise) {
-    enum { MOST = 1 << 30, DECIMAL = 10 };
-    const char *value = setting_in(text, setting);
-    const size_t number = value ? strtoul(value, NULL, DECIMAL) : 0;
-    return number && number < MOST ? number << 20 : otherwise;
-}
-
 /* The program changes the settings: what the text does not name has its default again. Until PyTorch has read it, and
  * this thread allocates the next time, blocks may be as before or after. */
 static void settings(const char *text) {
@@ -389,15 +410,8 @@ static void environment(const char *name) {
     if (!name || (strcmp(name, "PYTORCH_CUDA_ALLOC_CONF") && strcmp(name, "PYTORCH_ALLOC_CONF")))
         return;
     vp_adopt_read();
-    if (!vp_adopt_bare)
+    if (!vp_adopt_bare || !take_settings())
         return;
-    if (releases_lock("PYTORCH_CUDA_ALLOC_CONF") || releases_lock("PYTORCH_ALLOC_CONF")) {
-        vp_adopt_bare = false;
-        never(0, "release_lock_on_cudamalloc lets other threads in while the cache makes a segment");
-        return;
-    }
-    set_unsplit(mebibytes_in(secure_getenv(name), "max_split_size_mb", atomic_load(&unsplit_least)),
-                mebibytes_in(secure_getenv(name), "max_non_split_rounding_mb", atomic_load(&unsplit_more)));
     int err = vp_torch_learn();
     if (err != -ENOTSUP || atomic_flag_test_and_set(&decided))
         return;

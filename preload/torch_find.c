@@ -121,10 +121,15 @@ int vp_torch_learn(void) {
     return 0;
 }
 
+/* Up to PyTorch 2.5 libc10_cuda.so reads its settings by libc. */
+static bool is_older(const struct found *found) {
+    return !binds(found, names[VP_TORCH_GET_ENV]) && !binds(found, names[VP_TORCH_GET_ENV_CXX11]) && !vp_torch_learn();
+}
+
 void vp_torch_listen(void) {
     struct found found = {.file = "libc10_cuda.so"};
     bool heard = vp_torch_real[VP_TORCH_GET_ENV] || vp_torch_real[VP_TORCH_GET_ENV_CXX11];
-    if (!heard && dl_iterate_phdr(match, &found))
+    if (!heard && dl_iterate_phdr(match, &found) && !is_older(&found))
         vp_log(VP_LOG_WARN,
                "PyTorch's cache keeps its memory to itself: this build, or what loaded it, binds its calls "
                "past libvpool.so (docs/pytorch.md)");

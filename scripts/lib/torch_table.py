@@ -92,8 +92,9 @@ class Version:
         streams = {function for _, function in self.cuda.sites(STREAM)}
         both = [site for site in self.cuda.sites(CURRENT) if site[1] in streams]
         own = [site for site in both if "CudaMallocAsync" not in site[1]]
-        wanted = {"allocate", "raw_alloc", "cudaMallocMaybeCapturing"}
-        return self.need("pairs", wanted <= {short(function) for _, function in own}, names(own))
+        wanted, found = {"allocate", "raw_alloc"}, {short(function) for _, function in own}
+        inside = {"cudaMallocMaybeCapturing", "alloc_block"}  # which may have the other inlined
+        return self.need("pairs", wanted <= found and inside & found, names(own))
 
     def by_registers(self):
         """getCurrentCUDAStream() answers in registers: its argument is the first one."""
@@ -115,6 +116,8 @@ class Version:
     def environment(self):
         sites = [site for symbol in GET_ENV for site in self.cuda.sites(symbol)]
         text = names(sites)
+        if not sites and "getenv" in self.cuda.bound:  # up to 2.5: unseen
+            return self.need("environment", True, "none: by `getenv`")
         return self.need("environment", "BackendStaticInitializer" in text or "parseEnvForBackend" in text, text)
 
     def error(self):
@@ -127,9 +130,9 @@ class Version:
         found = [symbol for library in self.libraries.values() for symbol in POOLS if symbol in library.exported]
         unknown = [symbol for library in self.libraries.values() for symbol in library.exported
                    if "4cuda7MemPoolC1E" in symbol and symbol not in POOLS]
-        return self.need("MemPool", found and not unknown, ", ".join(
+        return self.need("MemPool", not unknown, ", ".join(
             f"`{'c10' if symbol.startswith('_ZN3c10') else 'at'}::cuda::MemPool(…{symbol.rpartition('E')[2]})`"
-            for symbol in dict.fromkeys(found)) or "none known")
+            for symbol in dict.fromkeys(found)) or "none")
 
     def graphs(self):
         python = self.libraries.get("libtorch_python.so")

@@ -48,6 +48,7 @@ void torchInternalAssertFail(const char *function, const char *file, uint32_t li
 
 } // namespace detail
 
+#if TORCH >= 206
 namespace utils {
 
 std::optional<std::string> get_env(const char *name) noexcept {
@@ -56,6 +57,7 @@ std::optional<std::string> get_env(const char *name) noexcept {
 }
 
 } // namespace utils
+#endif
 
 namespace cuda {
 namespace CUDACachingAllocator {

@@ -57,11 +57,20 @@ MemPool::MemPool(CUDACachingAllocator::CUDAAllocator *, bool) : id(at::cuda::gra
 
 namespace CUDACachingAllocator {
 
+#if TORCH < 206
+static std::optional<std::string> get_env(const char *name) {
+    const char *value = getenv(name);
+    return value ? std::optional<std::string>(value) : std::nullopt;
+}
+#else
+using c10::utils::get_env;
+#endif
+
 /* Read while the library is loaded. */
 struct Backend {
     std::string name;
     Backend() {
-        std::optional<std::string> value = c10::utils::get_env("PYTORCH_CUDA_ALLOC_CONF");
+        std::optional<std::string> value = get_env("PYTORCH_CUDA_ALLOC_CONF");
         name = value && value->find("backend:cudaMallocAsync") != std::string::npos ? "cudaMallocAsync" : "native";
     }
 };
@@ -74,7 +83,7 @@ const std::string &backend() {
 const char *in_use = chosen.name.c_str();
 
 bool parse() {
-    return Backend().name == in_use || !c10::utils::get_env("PYTORCH_CUDA_ALLOC_CONF");
+    return Backend().name == in_use || !get_env("PYTORCH_CUDA_ALLOC_CONF");
 }
 
 void snapshot() {
