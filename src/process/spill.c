@@ -10,9 +10,6 @@
 
 #include <errno.h>
 
-/* Smaller requests are frequent, and spilling them would free little. */
-static const size_t SPILL_ABOVE = 32 << 20;
-
 /* What is kept free on a full device: for requests that may not be spilled, and for CUDA itself, which loads code
  * lazily and needs workspaces and local memory. A share of the device, and at least KEPT_LEAST; of a small device at
  * most LEAST_SHARE. */
@@ -33,7 +30,7 @@ static bool forced(size_t asked) {
 /* Others access host memory in other ways than device memory, or not at all. */
 static VP_LOCKED enum vp_spill_refusal refusal(const struct vp_pool *pool, size_t asked) {
     const CUdevice dev = pool->mem.device;
-    if (asked <= SPILL_ABOVE && !forced(asked))
+    if (asked <= VP_SPILL_ABOVE && !forced(asked))
         return VP_SPILL_small;
     if (atomic_load(&vp_state.timelines.captures))
         return VP_SPILL_capturing;
@@ -56,7 +53,7 @@ static size_t kept_of(const struct vp_pool *pool) {
  * since a request that would fail must first ask other processes and wait. */
 bool vp_spill_is_due(struct vp_pool *pool, size_t asked) {
     const size_t idle = vp_pool_idle(pool);
-    if (forced(asked) || asked <= SPILL_ABOVE)
+    if (forced(asked) || asked <= VP_SPILL_ABOVE)
         return forced(asked);
     const size_t wanted = asked + kept_of(pool);
     if (idle >= wanted)

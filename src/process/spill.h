@@ -4,6 +4,9 @@
 
 #include "process/state.h"
 
+/* Only larger requests spill. Smaller ones are frequent, and spilling them would free little. */
+enum { VP_SPILL_ABOVE = 32 << 20 };
+
 /* X(name, why): the reasons why a request was not spilled. */
 /* clang-format off */
 #define VP_SPILL_REFUSALS(X) \

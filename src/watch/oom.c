@@ -7,6 +7,7 @@
 
 #include "watch/holders.h"
 #include "watch/symbols.h"
+#include "process/spill.h"
 #include "process/state.h"
 #include "base/clock.h"
 #include "base/os_memory.h"
@@ -136,7 +137,8 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
     if (largest >= request->asked)
         vp_say(b, "vpool:   more: %s\n",
                vp_dump_fresh(d) + (d->stitches ? g->idle : 0) >= request->asked
-                   ? "the driver refused to create memory from what it reports as free"
+                   ? d->stitches ? "the driver refused to create memory from what it reports as free"
+                                 : "the policy takes more of the device at once than one block needs"
                    : "that block lies where blocks of this size are not placed");
     if (g->pending)
         vp_say(b, "vpool:   more: %s when pending work has completed%s\n", VP_SIZE(g->pending),
@@ -150,6 +152,9 @@ static void say_hints(struct vp_text *b, const struct vp_dump_device *d, const s
             b,
             "vpool:   more: %s lie apart, and VPOOL_POLICY=%s does not build one range of them; VPOOL_POLICY=vpool does\n",
             VP_SIZE(g->free_bytes), vp_policy_name());
+    if (!o->spill && !request->cache && request->asked > VP_SPILL_ABOVE)
+        vp_say(b,
+               "vpool:   more: VPOOL_SPILL=8G, for example, puts large blocks into the host's memory, which is slow\n");
     if (!vp_dump_plan.when[VP_DUMP_OOM])
         vp_say(
             b,

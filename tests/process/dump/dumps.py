@@ -224,6 +224,10 @@ def out_of_memory_explains_itself():
         for line in (r"40\.0 MiB \(41943040 bytes\) asked for by cudaMalloc", r"live +40\.0 MiB in 3 blocks", r"held +\d",
                      r"device +\d.* free of 64\.0 MiB", r"others +\d", r"largest +\d.* is the largest block that could be had now"):
             assert re.search(line, told), (line, told)
+        # A large block could spill, which is said, and not where it may already.
+        assert told.count("VPOOL_SPILL=8G, for example") == 1, told
+        assert "VPOOL_SPILL=8G" not in guest(["open", "alloc=40", "try=40"], "oom", path + "/spill.json", VPOOL_SPILL="1M").stderr
+        assert "VPOOL_SPILL=8G" not in guest(["open", "alloc=40", "try=32"], "oom", path + "/small.json").stderr
         # The others are counted, and told of at the end.
         assert "out of memory 1 more time" in told, told
         # What it says could be had can be had, and no granule more.
