@@ -292,7 +292,7 @@ static void print_look(bool several) {
 static VP_LOCKED bool write_file(const char *pattern) {
     static char name[VP_OPTION_TEXT + 16], own[VP_OPTION_TEXT + 32]; /* too large for some stacks */
     const char *path = name;
-    if (!vp_output_name(name, sizeof name, pattern, "phr", 0, 0)) {
+    if (!vp_output_name(name, sizeof name, pattern, "phr%", 0, 0)) {
         vp_log_print("VPOOL_STATS: the file name is too long");
         return false;
     }

@@ -56,7 +56,7 @@ static VP_REQUIRES(vp_trace_guard) void begin(void) {
         return;
     }
     int err = -ENAMETOOLONG;
-    if (vp_output_name(trace.name, sizeof trace.name, vp_options()->trace, "phr", 0, 0))
+    if (vp_output_name(trace.name, sizeof trace.name, vp_options()->trace, "phr%", 0, 0))
         err = vp_journal_open(&trace.file, trace.name);
     if (!err && !(err = vp_journal_append(&trace.file, header, strlen(header)))) {
         trace.on = true;

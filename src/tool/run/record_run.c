@@ -74,9 +74,9 @@ static int complain(const char *path, const char *why) {
     return -1;
 }
 
-/* Does the text begin with a placeholder of the process, the host or the rank? */
+/* Does the text begin with a placeholder of the process, the host or the rank, or with a percent sign's? */
 static bool is_expanded(const char *text) {
-    return *text == '%' && text[1] && strchr("phr", text[1]);
+    return *text == '%' && text[1] && strchr("phr%", text[1]);
 }
 
 static bool has_expanded(const char *text) {
@@ -93,7 +93,7 @@ static int choose_names(struct traces *t, char **argv) {
     if (*asked) {
         split(asked, folder, t->pattern);
         if (has_expanded(folder))
-            return complain(asked, "with --report %p, %r and %h stand in the name of a trace, not of its folder");
+            return complain(asked, "with --report %p, %r, %h and %% stand in the name of a trace, not of its folder");
     } else {
         t->own = true;
         name_program(argv, what, sizeof what);
@@ -135,6 +135,8 @@ static bool fits(const char *pattern, const char *name, const char *process, siz
     if (!*pattern)
         return !*name;
     const char letter = pattern[1], *same = letter == 'h' ? host : process;
+    if (letter == '%')
+        return *name == '%' && fits(pattern + 2, name + 1, process, known);
     if (letter == 'h' && gethostname(host, sizeof host))
         strcpy(host, "localhost");
     size_t n = letter == 'h' ? strlen(host) : letter == 'p' ? known : 0;

@@ -139,6 +139,17 @@ def little_memory_and_several_devices_are_told():
     assert status == 0 and "peak live 2.9 KiB, peak held 2.0 MiB" in err and "at exit: 2.9 KiB live" in err, err
 
 
+def a_percent_sign_is_written_twice():
+    """In all names of files alike."""
+    with tempfile.TemporaryDirectory() as folder:
+        status, _, err = vpool("run", "--sim", f"--stats={folder}/50%%p-%p", f"--trace={folder}/t%%", "--dump=exit",
+                               f"--dump-file={folder}/d%%p", GUEST, "open", "alloc=3")
+        names = sorted(os.listdir(folder))
+        assert status == 0 and names[1:] == ["d%p", "t%"] and re.fullmatch(r"50%p-\d+", names[0]), (names, err)
+        status, _, err = vpool("run", "--sim", f"--report={folder}/page.html", f"--trace={folder}/r%%%p.csv", GUEST, "open", "alloc=3")
+        assert status == 0 and os.path.exists(f"{folder}/page.html") and "look: open" in err, err
+
+
 def figures_without_a_file_are_told():
     status, _, err = vpool("run", "--sim", "--stats=/nowhere/stats.json", GUEST, "open", "alloc=3")
     assert status == 0 and "/nowhere/stats.json cannot be written: " in err and err.count("peak live 3.0 MiB") == 1, err
@@ -258,5 +269,5 @@ def a_programs_name_moves_no_cursor():
 
 TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
          what_is_written_is_as_described, what_is_spilled_is_told, little_memory_and_several_devices_are_told,
-         figures_without_a_file_are_told, a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
+         a_percent_sign_is_written_twice, figures_without_a_file_are_told, a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
          lines_are_broken_between_words, colour_obeys, what_was_meant_is_told, tables_have_room_for_names, a_programs_name_moves_no_cursor]
