@@ -3,6 +3,7 @@
 #include "tool/top/asked.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "tool/read/json_read.h"
 
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
 
 /* An answer takes a millisecond; who has none after so long hangs, or is stopped. */
 static const uint64_t ANSWER_NS = 1000000000;
@@ -212,6 +214,24 @@ static const char *last_part(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* Keeps what the locale can show in a column or two. What has no width could move or hide what stands beside it. */
+static void make_showable(char *text) {
+    char *out = text;
+    for (const char *at = text; *at;) {
+        const size_t length = vp_utf8_length((const unsigned char *)at), n = length ? length : 1;
+        wchar_t wide;
+        mbstate_t state = {0};
+        const bool kept = n == 1 ? *at >= ' ' && *at < 127 : mbrtowc(&wide, at, n, &state) == n && wcwidth(wide) > 0;
+        if (kept)
+            memmove(out, at, n);
+        else
+            *out = '?';
+        out += kept ? n : 1;
+        at += n;
+    }
+    *out = 0;
+}
+
 void vp_asked_frame_text(const struct vp_asked_frame *f, char *out, size_t room) {
     if (f->file)
         snprintf(out, room, "%s (%s:%lu)", f->function ? f->function : "?", f->file, (unsigned long)f->line);
@@ -221,9 +241,7 @@ void vp_asked_frame_text(const struct vp_asked_frame *f, char *out, size_t room)
         snprintf(out, room, "%s+%s", last_part(f->module), f->address ? f->address : "?");
     else
         snprintf(out, room, "%s", f->text ? f->text : "?");
-    for (; *out; out++)
-        if (*out < ' ' || *out >= 127)
-            *out = '?';
+    make_showable(out);
 }
 
 static void json_frame(struct vp_json *j, const struct vp_asked_frame *f) {

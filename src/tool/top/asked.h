@@ -31,7 +31,7 @@ void vp_asked_drop(struct vp_asked *asked);
 /* The frame that people know a stack by: the innermost in Python that is of no installed package, else the innermost in
  * Python, else the innermost; -1: it has none. */
 int vp_asked_line(const struct vp_asked_holder *holder);
-/* "function (file:line)", in printable ASCII. */
+/* "function (file:line)", in characters that the terminal has room for; each other one is a question mark. */
 void vp_asked_frame_text(const struct vp_asked_frame *frame, char *out, size_t room);
 
 /* An array `holders`, as in dumps. */

@@ -10,6 +10,7 @@
 #include "tool/top/asked.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #define ENTER "\033[?1049h\033[?25l"
 #define LEAVE "\033[?25h\033[?1049l"
@@ -98,9 +100,25 @@ struct picture {
     unsigned columns, rows, used;
 };
 
+/* How many bytes of the text fit into that many columns. */
+static int fitting(const char *text, unsigned columns) {
+    const char *at = text;
+    for (wchar_t wide; *at;) {
+        mbstate_t state = {0};
+        const size_t n = (unsigned char)*at < 128 ? 1 : mbrtowc(&wide, at, MB_CUR_MAX, &state);
+        const int width = n == 1 ? 1 : n > MB_CUR_MAX ? -1 : wcwidth(wide);
+        if (width < 0 || (unsigned)width > columns)
+            break;
+        columns -= (unsigned)width;
+        at += n;
+    }
+    return (int)(at - text);
+}
+
 /* One line: cut at the width, in reverse if `strong`. */
 static void put_line(struct picture *p, const char *text, bool strong) {
-    fprintf(p->out, "%s%.*s%s\033[K\n", strong ? "\033[7m" : "", (int)p->columns, text, strong ? "\033[m" : "");
+    fprintf(p->out, "%s%.*s%s\033[K\n", strong ? "\033[7m" : "", fitting(text, p->columns), text,
+            strong ? "\033[m" : "");
     p->used++;
 }
 
@@ -351,6 +369,7 @@ static void take_signal(int number, const sigset_t *open) {
 
 int vp_top_watch(const struct vp_top_options *options) {
     struct view view = {.options = options, .order = options->order};
+    setlocale(LC_CTYPE, ""); /* which characters the terminal knows */
     sigset_t open;
     char keys[32];
     bool more = true;

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,33 @@ def lines_of_python_are_named():
                 os.unlink(page(process.pid))
 
 
+@tap.by_the_clock
+def names_are_shown_as_the_terminal_can():
+    """In a locale of UTF-8 as they are, cut between characters at the terminal's width; else with question marks."""
+    if RUNTIMES:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "prog.py")
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(PROGRAM.replace("weights", "größe_" + 30 * "日"))
+        process = subprocess.Popen([VPOOL, "run", "--sim", "--quiet", sys.executable, name], env=ENV | STACKS, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout.readline() == "ready\n"
+            for locale, shown in (("C.UTF-8", "größe_日日日日日日日日\x1b[K"), ("C", "gr??e_????????????????\x1b[K"), ("C.UTF-8", "größe_日日日日日日日\x1b[K")):
+                terminal = Terminal(process.pid, env={"LC_ALL": locale})
+                terminal.size(20, 46 if shown.count("日") != 7 else 45)
+                terminal.read("SHARE|python")
+                terminal.press(b"s")
+                terminal.read(re.escape(shown))
+                terminal.press(b"q")
+                terminal.end()
+        finally:
+            process.kill()
+            process.wait()
+            if os.path.exists(page(process.pid)):
+                os.unlink(page(process.pid))
+
+
 def stopped(pid):
     """All of its threads?"""
     def state(task):
@@ -144,5 +172,5 @@ def what_nobody_has_fetched_is_swept():
 
 
 # A process has a second to answer.
-TESTS = [keys_list_the_holders, lines_of_python_are_named, who_does_not_tell_is_told_of, json_has_them_where_asked_for,
+TESTS = [keys_list_the_holders, lines_of_python_are_named, names_are_shown_as_the_terminal_can, who_does_not_tell_is_told_of, json_has_them_where_asked_for,
          what_nobody_has_fetched_is_swept]

@@ -15,13 +15,13 @@ from guests import ENV, VPOOL
 class Terminal:
     """top on a terminal."""
 
-    def __init__(self, *args, kind="xterm"):
+    def __init__(self, *args, kind="xterm", env={}):
         ready, go = os.pipe()
         self.pid, self.fd = pty.fork()
         if not self.pid:
             os.close(go)
             os.read(ready, 1)  # until the terminal is as it shall be found
-            os.execve(VPOOL, [VPOOL, "top", "-d", "0.2", *map(str, args)], ENV | {"TERM": kind})
+            os.execve(VPOOL, [VPOOL, "top", "-d", "0.2", *map(str, args)], ENV | {"TERM": kind} | env)
         os.close(ready)
         self.size(20, 100)
         self.before = termios.tcgetattr(self.fd)
