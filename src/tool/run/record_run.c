@@ -297,13 +297,17 @@ static void say_saved(const struct vp_trace *t, const struct vp_trace *part, con
     fprintf(stderr, "vpool: ");
     if (t->device_count > 1)
         fprintf(stderr, "device %u: ", part->devices[0]);
-    if (truth.known)
+    const bool elsewhere = truth.known && truth.peak_held_bytes < peak->bytes;
+    if (elsewhere)
+        fprintf(stderr, "%s alive at most, %s of it held of the device, the rest spilled or asleep",
+                size_text(peak->bytes, live), size_text(truth.peak_held_bytes, held));
+    else if (truth.known)
         fprintf(stderr, "%s held at most for %s alive (%.1f %%)", size_text(truth.peak_held_bytes, held),
                 size_text(peak->bytes, live),
                 truth.peak_held_bytes ? 100 * (double)peak->bytes / (double)truth.peak_held_bytes : 100.0);
     else
         fprintf(stderr, "%s alive at most", size_text(peak->bytes, live));
-    if (truth.known && cached > truth.peak_held_bytes)
+    if (truth.known && !elsewhere && cached > truth.peak_held_bytes)
         fprintf(stderr, "; a caching allocator (bfc, replayed) would have held %s: %s saved", size_text(cached, other),
                 size_text(cached - truth.peak_held_bytes, saved));
     else if (cached)

@@ -5,7 +5,7 @@ import os
 import re
 import tempfile
 
-from guests import Guest, MIB, top, until, vpool
+from guests import GUEST, Guest, MIB, top, until, vpool
 from terminal import Terminal
 
 
@@ -39,4 +39,12 @@ def top_adds_up_what_is_free():
         terminal.end()
 
 
-TESTS = [top_counts_what_is_spilled_as_held, top_adds_up_what_is_free]
+def what_is_spilled_is_not_saved():
+    with tempfile.TemporaryDirectory() as folder:
+        status, _, err = vpool("run", "--sim", f"--report={folder}/page.html", GUEST, "open", "alloc=3", "alloc=4",
+                               VPOOL_SPILL="1G", VPOOL_SPILL_TEST="4M")
+    assert status == 0 and "saved" not in err and "%)" not in err.split("; a caching")[0].rsplit("\n", 1)[1], err
+    assert "7.0 MiB alive at most, 4.0 MiB of it held of the device, the rest spilled or asleep; a caching allocator" in err, err
+
+
+TESTS = [top_counts_what_is_spilled_as_held, top_adds_up_what_is_free, what_is_spilled_is_not_saved]
