@@ -278,8 +278,8 @@ static void text_totals(struct vp_text *t, const struct vp_dump_device *d) {
         vp_say(t, "  addressed  %12s  by bare segments, with memory or without; at most %s\n",
                VP_SIZE(d->snap.addressed), VP_SIZE(d->snap.peak_addressed));
     }
-    vp_say(t, "  largest    %12s  is the longest free stretch that is ready; one request could get %s\n",
-           VP_SIZE(g->largest_free), VP_SIZE(vp_dump_largest(d)));
+    vp_say(t, "  largest    %12s  is the longest free stretch that is ready; one request could get %s%s\n",
+           VP_SIZE(g->largest_free), VP_SIZE(vp_dump_largest(d)), d->total ? "" : " without new memory");
     if (d->total)
         vp_say(t, "  device     %12s  free of %s\n", VP_SIZE(d->free), VP_SIZE(d->total));
     vp_say(t, "  calls      allocations: %lu; frees: %lu; out of memory: %lu\n", s->allocs, s->frees, s->ooms);
@@ -301,7 +301,10 @@ static void text_obstacles(struct vp_text *t, const struct vp_dump_device *d) {
     const struct vp_digest *g = &d->digest;
     uint64_t asked = not_live(d), most = vp_dump_largest(d);
     if (asked <= most) {
-        vp_say(t, "\n  One request could get all that is not live: %s.\n", VP_SIZE(asked));
+        if (asked)
+            vp_say(t, "\n  One request could get all that is not live: %s.\n", VP_SIZE(asked));
+        else
+            vp_say(t, "\n  Nothing is free.\n");
         return;
     }
     vp_say(t, "\n  What keeps one request from all that is not live, %s:\n", VP_SIZE(asked));
