@@ -32,7 +32,7 @@ function showDevice(run) {
         ...about.spilled_bytes ? [figure(formatBytes(about.spilled_bytes), "spilled to the host's memory")] : [],
         ...about.asleep_bytes ? [figure(formatBytes(about.asleep_bytes), "asleep, and not held")] : [],
         ...about.addressed_bytes ? [figure(formatBytes(about.addressed_bytes), "of addresses in bare segments")] : [],
-        figure(formatBytes(about.largest_request ?? about.largest_free ?? 0), "largest block to be had"),
+        figure(formatBytes(about.largest_request ?? about.largest_free ?? 0), about.device_total ? "largest block to be had" : "largest block to be had without new memory"),
         ...about.device_total ? [figure(formatBytes(about.device_free), `free of the device's ${formatBytes(about.device_total)}`)] : []);
     regionMap.layout(run, "address");
     drawDump();

@@ -337,6 +337,17 @@ static void say_peak(const struct vp_trace *t, const struct vp_trace *part, cons
     free(holders.items);
 }
 
+/* Where several processes allocated, says whose figures follow. */
+static void say_whose(const struct traces *traces) {
+    char *title = traces->count > 1 ? vp_trace_title(traces->paths[0]) : NULL;
+    if (title) {
+        vp_log_make_plain(title);
+        fprintf(stderr, "vpool: %zu processes allocated memory; the longest record is %s:\n",
+                traces->count + traces->passed_over, title);
+    }
+    free(title);
+}
+
 /* Prints figures of the largest trace, for the device that held most. */
 static void say(const struct traces *traces, const char *page) {
     struct vp_trace t, part = {0};
@@ -356,6 +367,7 @@ static void say(const struct traces *traces, const char *page) {
     }
     if (!vp_trace_name(&t) && !vp_trace_of_device(&t, most, &part)) {
         if (vp_trace_peak(&part, &peak)) {
+            say_whose(traces);
             say_saved(&t, &part, &peak);
             say_peak(&t, &part, &peak);
         }

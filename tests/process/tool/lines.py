@@ -139,6 +139,15 @@ def little_memory_and_several_devices_are_told():
     assert status == 0 and "peak live 2.9 KiB, peak held 2.0 MiB" in err and "at exit: 2.9 KiB live" in err, err
 
 
+def a_report_says_whose_figures_it_tells():
+    with tempfile.TemporaryDirectory() as folder:
+        status, _, err = vpool("run", "--sim", f"--report={folder}/page.html", "sh", "-c", f"{GUEST} open alloc=3; {GUEST} open alloc=4 alloc=1")
+        assert status == 0 and re.search(r"^vpool: 2 processes allocated memory; the longest record is sh-\d+:\n"
+                                         r"vpool: 6\.0 MiB held at most for 5\.0 MiB alive", err, re.M), err
+        err = vpool("run", "--sim", f"--report={folder}/page.html", GUEST, "open", "alloc=3")[2]
+        assert "processes allocated" not in err, err
+
+
 def a_percent_sign_is_written_twice():
     """In all names of files alike."""
     with tempfile.TemporaryDirectory() as folder:
@@ -269,5 +278,5 @@ def a_programs_name_moves_no_cursor():
 
 TESTS = [no_allocation_is_told, ranks_say_which_they_are, statistics_of_several_processes_are_all_kept,
          what_is_written_is_as_described, what_is_spilled_is_told, little_memory_and_several_devices_are_told,
-         a_percent_sign_is_written_twice, figures_without_a_file_are_told, a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
+         a_report_says_whose_figures_it_tells, a_percent_sign_is_written_twice, figures_without_a_file_are_told, a_signal_brings_the_summary, what_was_not_recorded_is_not_pointed_at,
          lines_are_broken_between_words, colour_obeys, what_was_meant_is_told, tables_have_room_for_names, a_programs_name_moves_no_cursor]
