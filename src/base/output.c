@@ -110,6 +110,8 @@ static int follow(const char *path, int flags) {
 
 int vp_output_open(const char *path, int flags) {
     int fd = vp_output_own(path);
+    if (fd == STDERR_FILENO && !vp_output_is_stderr())
+        return -EBADF;
     if (fd >= 0)
         return (fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) < 0 ? -errno : fd;
     if ((flags & O_ACCMODE) == O_RDONLY)
@@ -229,6 +231,29 @@ void vp_output_know_stderr(void) {
     errno = place_errno;
 }
 
+static bool is_at(int fd, const struct stat *about) {
+    struct stat there;
+    return !fstat(fd, &there) && there.st_dev == about->st_dev && there.st_ino == about->st_ino;
+}
+
+static bool is_shared(const struct stat *about) {
+    enum { LOOKED_AT = 1024 };
+    int fd = 0;
+    while (fd < LOOKED_AT && (fd == STDERR_FILENO || !is_at(fd, about)))
+        fd++;
+    return fd < LOOKED_AT;
+}
+
+static bool is_read_below(const struct stat *about) {
+    for (int fd = 0; fd < STDERR_FILENO; fd++)
+        if (is_at(fd, about) && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+            return true;
+    return false;
+}
+
+/* A program that has closed it and then makes a temporary file may get that by this number alone, where a capture of
+ * stderr, such as pytest's, has the file by another, too; and of a pipe of its own it gets the end to read from by a
+ * smaller number. */
 bool vp_output_is_stderr(void) {
     struct stat about;
     if (!know_start || vp_descriptor_is_ours(&at_start))
@@ -236,6 +261,6 @@ bool vp_output_is_stderr(void) {
     if (fstat(STDERR_FILENO, &about) < 0)
         return false;
     if (S_ISREG(about.st_mode) && at_start.fd >= 0)
-        return !about.st_nlink || (fcntl(STDERR_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY;
-    return S_ISCHR(about.st_mode) || S_ISFIFO(about.st_mode);
+        return about.st_nlink ? (fcntl(STDERR_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY : is_shared(&about);
+    return S_ISCHR(about.st_mode) || (S_ISFIFO(about.st_mode) && !is_read_below(&about));
 }

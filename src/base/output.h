@@ -20,7 +20,7 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
  * /dev/fd/N and the like are the program's own descriptor N. A pipe without a reader is not waited for.
  *
  * Returns the descriptor or a negative errno: -ELOOP: a link to a file; -EMLINK: a second name; -EPERM: another
- * user's. */
+ * user's; -EBADF: descriptor 2, which is not stderr any more. */
 int vp_output_open(const char *path, int flags);
 
 /* Creates a file beside `path`, to be renamed to it once it is whole. Its name, in `name`, is `path`, something unique,
@@ -47,7 +47,8 @@ int vp_output_write(int fd, const char *bytes, size_t count, bool waits);
 const char *vp_output_error(int err);
 
 /* Is descriptor 2 meant for messages? A program that has closed it may have a file or connection of its own under that
- * number since, which messages would damage. It is if it is what vp_output_know_stderr() saw at the start, or a
- * terminal or pipe, or a file that is only written to or has no name. */
+ * number since, which messages would damage. It is if it is what vp_output_know_stderr() saw at the start; or a
+ * terminal, or a pipe that is not read by a smaller number; or a file that is only written to or, if it has no name, is
+ * open by another number, too. */
 bool vp_output_is_stderr(void);
 void vp_output_know_stderr(void);
