@@ -30,7 +30,10 @@ __attribute__((constructor)) static void begin(void) {
     if ((vp_load_aside = first && first != (void *)vpool_version))
         return;
     vp_output_know_stderr();
-    vp_options();
+    const struct vp_options *options = vp_options();
+    vp_output_know(options->stats);
+    vp_output_know(options->dump_file);
+    vp_output_know(options->trace);
     /* Else NVTX has loaded it, say: the program has begun, and what is in its environment is its own. */
     if (first) {
         vp_adopt();

@@ -46,7 +46,7 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
     return true;
 }
 
-/* ---- opening ---- */
+/* ---- the program's own descriptors ---- */
 
 /* The own descriptor is used: opened anew by its path, a file would begin at its start, and a socket would fail. */
 int vp_output_own(const char *path) {
@@ -65,6 +65,80 @@ int vp_output_own(const char *path) {
     }
     return -1;
 }
+
+/* Those with names, and those that options name: what was there at the start; no file: it was closed. */
+enum { MOST_KNOWN = 8 };
+static struct known {
+    int number;
+    struct vp_descriptor there;
+} at_start[MOST_KNOWN];
+static unsigned known;
+
+static void know(int number) {
+    if (known < MOST_KNOWN)
+        at_start[known++] = (struct known){number, vp_descriptor_of(number)};
+}
+
+void vp_output_know_stderr(void) {
+    const int place_errno = errno;
+    know(STDERR_FILENO);
+    know(STDOUT_FILENO);
+    errno = place_errno;
+}
+
+void vp_output_know(const char *path) {
+    const int place_errno = errno, number = vp_output_own(path);
+    if (number >= 0)
+        know(number);
+    errno = place_errno;
+}
+
+static bool is_at(int fd, const struct stat *about) {
+    struct stat there;
+    return !fstat(fd, &there) && there.st_dev == about->st_dev && there.st_ino == about->st_ino;
+}
+
+static bool is_shared(int own, const struct stat *about) {
+    enum { LOOKED_AT = 1024 };
+    int fd = 0;
+    while (fd < LOOKED_AT && (fd == own || !is_at(fd, about)))
+        fd++;
+    return fd < LOOKED_AT;
+}
+
+static bool is_read_below(int own, const struct stat *about) {
+    for (int fd = 0; fd < own; fd++)
+        if (is_at(fd, about) && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+            return true;
+    return false;
+}
+
+/* Standard output or stderr may go elsewhere by now. A program that has closed it and then makes a temporary file may
+ * get that by this number alone, where a capture of stderr, such as pytest's, has the file by another, too; and of a
+ * pipe of its own it gets the end to read from by a smaller number. */
+static bool goes_elsewhere(const struct known *own) {
+    const int fd = own->number;
+    struct stat about;
+    if (fd > STDERR_FILENO || fstat(fd, &about) < 0)
+        return false;
+    if (S_ISREG(about.st_mode) && own->there.fd >= 0)
+        return about.st_nlink ? (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY : is_shared(fd, &about);
+    return S_ISCHR(about.st_mode) || (S_ISFIFO(about.st_mode) && !is_read_below(fd, &about));
+}
+
+/* Is what the number means now what it meant at the start? */
+static bool is_still(int number) {
+    const struct known *own = at_start;
+    while (own < at_start + known && own->number != number)
+        own++;
+    return own == at_start + known || vp_descriptor_is_ours(&own->there) || goes_elsewhere(own);
+}
+
+bool vp_output_is_stderr(void) {
+    return is_still(STDERR_FILENO);
+}
+
+/* ---- opening ---- */
 
 /* In a folder where everybody may create files and remove only their own, another user's file or pipe is a trap. The
  * kernel refuses it with fs.protected_regular and _fifos; this does so whatever their setting. Links there are refused
@@ -110,7 +184,7 @@ static int follow(const char *path, int flags) {
 
 int vp_output_open(const char *path, int flags) {
     int fd = vp_output_own(path);
-    if (fd == STDERR_FILENO && !vp_output_is_stderr())
+    if (fd >= 0 && !is_still(fd))
         return -EBADF;
     if (fd >= 0)
         return (fd = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)) < 0 ? -errno : fd;
@@ -217,50 +291,4 @@ int vp_output_write(int fd, const char *bytes, size_t count, bool waits) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_setcancelstate(cancel, NULL);
     return err;
-}
-
-/* ---- stderr ---- */
-
-static struct vp_descriptor at_start; /* what was there then; none: it was closed */
-static bool know_start;
-
-void vp_output_know_stderr(void) {
-    const int place_errno = errno;
-    at_start = vp_descriptor_of(STDERR_FILENO);
-    know_start = true;
-    errno = place_errno;
-}
-
-static bool is_at(int fd, const struct stat *about) {
-    struct stat there;
-    return !fstat(fd, &there) && there.st_dev == about->st_dev && there.st_ino == about->st_ino;
-}
-
-static bool is_shared(const struct stat *about) {
-    enum { LOOKED_AT = 1024 };
-    int fd = 0;
-    while (fd < LOOKED_AT && (fd == STDERR_FILENO || !is_at(fd, about)))
-        fd++;
-    return fd < LOOKED_AT;
-}
-
-static bool is_read_below(const struct stat *about) {
-    for (int fd = 0; fd < STDERR_FILENO; fd++)
-        if (is_at(fd, about) && (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
-            return true;
-    return false;
-}
-
-/* A program that has closed it and then makes a temporary file may get that by this number alone, where a capture of
- * stderr, such as pytest's, has the file by another, too; and of a pipe of its own it gets the end to read from by a
- * smaller number. */
-bool vp_output_is_stderr(void) {
-    struct stat about;
-    if (!know_start || vp_descriptor_is_ours(&at_start))
-        return true;
-    if (fstat(STDERR_FILENO, &about) < 0)
-        return false;
-    if (S_ISREG(about.st_mode) && at_start.fd >= 0)
-        return about.st_nlink ? (fcntl(STDERR_FILENO, F_GETFL) & O_ACCMODE) == O_WRONLY : is_shared(&about);
-    return S_ISCHR(about.st_mode) || (S_ISFIFO(about.st_mode) && !is_read_below(&about));
 }

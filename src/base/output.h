@@ -20,7 +20,7 @@ bool vp_output_name(char *out, size_t room, const char *pattern, const char *let
  * /dev/fd/N and the like are the program's own descriptor N. A pipe without a reader is not waited for.
  *
  * Returns the descriptor or a negative errno: -ELOOP: a link to a file; -EMLINK: a second name; -EPERM: another
- * user's; -EBADF: descriptor 2, which is not stderr any more. */
+ * user's; -EBADF: a descriptor of the program's own, which has another file by that number by now. */
 int vp_output_open(const char *path, int flags);
 
 /* Creates a file beside `path`, to be renamed to it once it is whole. Its name, in `name`, is `path`, something unique,
@@ -52,3 +52,5 @@ const char *vp_output_error(int err);
  * open by another number, too. */
 bool vp_output_is_stderr(void);
 void vp_output_know_stderr(void);
+/* The same for a path that may mean the program's own descriptor N. */
+void vp_output_know(const char *path);

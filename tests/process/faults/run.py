@@ -285,6 +285,26 @@ def traps_are_not_stepped_into():
         os.unlink(path)
 
 
+# ---- 30: descriptors that another file has since
+
+def a_descriptor_that_was_given(closed):
+    """Statistics and dumps are to go to it; the program's own file has the number since."""
+    def test():
+        with open(os.path.join(TMP, "given"), "w+b") as given:
+            path = f"/dev/fd/{given.fileno()}"
+            env = {"VPOOL_STATS": path, "VPOOL_DUMP": "oom,exit", "VPOOL_DUMP_FILE": path}
+            command = ["taken"] + ["given", str(given.fileno())] * closed
+            done = run(command, env=env, pass_fds=[given.fileno()])
+            check(done.status == 0, done, "wanted status 0")
+            written = given.seek(0, os.SEEK_END)
+        if not closed:
+            check(written > 1000, done, "wanted statistics and dumps where nothing was closed")
+            return
+        with open(os.path.join(TMP, "taken.given"), encoding="ascii") as own:
+            check(own.read() == "data\n" and not written, done, "wanted the program's file as it wrote it")
+    return test
+
+
 # ---- 27: descriptors 0, 1 and 2
 
 def a_trace_is_none_of_the_standard_descriptors():
@@ -481,6 +501,8 @@ CASES = [
     ("30 a pipe that has stderr's number by chance", says("taken pipe", "^as it was$")),
     ("30 the same, and statistics and dumps are to go to stderr",
      says("taken pipe", "^as it was$", env={"VPOOL_STATS": "/dev/stderr", "VPOOL_DUMP": "oom", "VPOOL_DUMP_FILE": "/dev/stderr"})),
+    ("30 a descriptor that the program was given, and has a file of its own for", a_descriptor_that_was_given(True)),
+    ("30 the same, which it has left alone", a_descriptor_that_was_given(False)),
     ("33 many threads' first call", same("firsts")),
     ("34 threads with stacks of 16 KiB", ends_by_a_signal_and_tells(16)),
     ("34 threads with stacks of 24 KiB", ends_by_a_signal_and_tells(24)),
