@@ -305,6 +305,7 @@ struct use {
     struct vp_bare_segment *segment;
     CUdeviceptr ptr;
     size_t size;
+    size_t asked;             /* what room was asked for last, unless 0 */
     size_t more;              /* pages that are used since, a count */
     bool backed, pins, other; /* its pages have memory; its segment is to be pinned; another stream's it is */
 };
@@ -312,6 +313,7 @@ struct use {
 /* Counts it. True: nothing else is to be done. */
 static inline bool count_use(struct use *u, struct vp_bare_stream stream) {
     const size_t used = atomic_load_explicit(&u->bare->used, memory_order_relaxed);
+    u->asked = u->bare->asked;
     u->backed = vp_bare_use(u->bare, u->ptr, u->size);
     u->more = atomic_load_explicit(&u->bare->used, memory_order_relaxed) - used;
     u->pins = captures() && !u->segment->pinned;
@@ -328,8 +330,14 @@ static VP_LOCKED int settle_use(const struct use *u, struct vp_bare_stream strea
         vp_bare_forget_stream(pool, u->segment);
     if (!u->backed) {
         const size_t need = vp_bare_need(u->bare, u->ptr, u->size);
+        const bool came = vp_bare_promised_here(u->bare);
         u->bare->owed += need;
         err = back(u->bare, u->segment, u->ptr, u->size);
+        /* Of a pool that splits no blocks it may be larger than what there is memory for: the program uses no more than
+         * it has asked for. */
+        if (err == -ENOMEM && came && u->asked && u->asked < u->size &&
+            !(err = vp_bare_back_waiting(u->bare->pool, u->ptr, u->asked)))
+            vp_bare_give_up(u->bare, u->ptr, u->size);
         u->bare->owed -= need;
         if (err && err != -ENODEV && err != -EINPROGRESS)
             vp_bare_give_up(u->bare, u->ptr, u->size);

@@ -3,6 +3,7 @@
 #include "guest.h"
 
 #include <cstdlib>
+#include <vector>
 
 /* Where sizes are rounded up, there is room for what comes of it. */
 static void room_is_for_the_size_that_is_rounded_up() {
@@ -77,6 +78,35 @@ static void room_is_for_what_a_pool_does_not_split() {
     cache::raw_delete(large);
 }
 
+/* The first block of a segment that is not split may be more than there is memory for: what was asked for has some. */
+static void a_block_that_is_not_split_has_what_was_asked_for() {
+    arm();
+    std::vector<void *> others;
+    cache::MempoolId id = at::cuda::graph_pool_handle();
+    cache::beginAllocateToPool(0, id, nullptr);
+    cache::raw_delete(cache::allocate(60 * MIB));
+    cache::endAllocateToPool(0, id);
+    try {
+        for (;;)
+            others.push_back(cache::allocate(2 * MIB));
+    } catch (const c10::OutOfMemoryError &) {
+    }
+    for (int i = 0; i < 15; i++) {
+        cache::raw_delete(others.back());
+        others.pop_back();
+    }
+    cache::beginAllocateToPool(0, id, nullptr);
+    const size_t since = told_count(), size = 5 * MIB;
+    char *block = (char *)cache::allocate(size);
+    CHECK(told_last(since, 'u').size == 60 * MIB);
+    std::vector<char> bytes(size);
+    CHECK_OK(cudaMemset(block, 7, size));
+    CHECK_OK(cudaMemcpy(bytes.data(), block, size, cudaMemcpyDeviceToHost));
+    CHECK(bytes == std::vector<char>(size, 7));
+    cache::raw_delete(block);
+    cache::endAllocateToPool(0, id);
+}
+
 static size_t told_as_free() {
     size_t bytes, all;
     CHECK_OK(cudaDeviceSynchronize());
@@ -126,6 +156,7 @@ const Case room_cases[] = {
     CASE(room_is_for_a_block_that_is_not_split),
     CASE(settings_are_obeyed_while_they_last),
     CASE(room_is_for_what_a_pool_does_not_split),
+    CASE(a_block_that_is_not_split_has_what_was_asked_for),
     CASE(what_stays_under_no_block_is_not_free),
     {nullptr, nullptr},
 };
