@@ -153,14 +153,13 @@ void vp_adopt(void) {
     if (atomic_flag_test_and_set(&done))
         return;
     vp_early_find();
-    const struct vp_options *options = vp_options();
-    const enum vp_adopt_choice how = vp_options_adopt(options);
+    const enum vp_adopt_choice how = vp_options_adopt(vp_options());
     /* A program with raised privileges is given no variables of ours; its user's are not read either. */
     if (getauxval(AT_SECURE) || !find_libc())
         return;
     find_own_path();
     take_back();
-    if (how == VP_ADOPT_NOTHING || options->policy == VP_POLICY_NATIVE)
+    if (how == VP_ADOPT_NOTHING)
         return;
     vp_adopt_bare = how == VP_ADOPT_BARE;
     adopt(vp_adopt_bare ? OTHERS : TORCH, SETTINGS);

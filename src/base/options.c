@@ -390,6 +390,8 @@ void vp_options_announce(void) {
 /* ---- the table as text ---- */
 
 enum vp_adopt_choice vp_options_adopt(const struct vp_options *options) {
+    if (options->policy == VP_POLICY_NATIVE)
+        return VP_ADOPT_NOTHING;
     if (options->adopt != VP_ADOPT_AUTO && options->adopt != VP_ADOPT_YES)
         return (enum vp_adopt_choice)options->adopt;
     const bool in_the_way = options->poison || options->zero || options->spill || options->policy != VP_POLICY_VPOOL;

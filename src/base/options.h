@@ -141,7 +141,7 @@ struct vp_options {
 
 /* What PyTorch is to do: VP_ADOPT_BARE, _ASYNC or _NOTHING. Under VP_ADOPT_AUTO it keeps its allocator, so that every
  * program that ran before runs. It hands over where its cache would stand in the way of an option: the blocks of a
- * cache are not filled, not spilled, and not placed by another policy. */
+ * cache are not filled, not spilled, and not placed by another policy. Under the native policy nothing is set. */
 enum vp_adopt_choice vp_options_adopt(const struct vp_options *options);
 
 /* This process's options. The first call reads them from the environment and the file that VPOOL_CONFIG names; they are

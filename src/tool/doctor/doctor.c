@@ -315,7 +315,7 @@ static void check_environment(void) {
             there, wanted);
     else if (all_there)
         say(OK, "LD_PRELOAD names %s: %s", there, list);
-    if (options.adopt != VP_ADOPT_NOTHING && options.policy != VP_POLICY_NATIVE)
+    if (vp_options_adopt(&options) != VP_ADOPT_NOTHING)
         check_frameworks(vp_options_adopt(&options) == VP_ADOPT_BARE);
 }
 

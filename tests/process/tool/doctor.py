@@ -51,8 +51,9 @@ def doctor_knows_what_a_device_lacks():
         assert status == 1 and has(said["!!"], text), said
     said = lines_of("--sim", VPOOL_SIM="vmm=0", VPOOL_ADOPT="async")[1]
     assert has(said["!!"], f": PyTorch, {without_pools}"), said
-    said = lines_of("--sim", VPOOL_SIM="vmm=0", VPOOL_ADOPT="0")[1]
-    assert not has(said["!!"], without_pools), said
+    for leaves in {"VPOOL_ADOPT": "0"}, {"VPOOL_POLICY": "native"}:
+        said = lines_of("--sim", VPOOL_SIM="vmm=0", **leaves)[1]
+        assert not has(said["!!"], without_pools), said
 
 
 def doctor_reads_the_environment():
