@@ -293,7 +293,11 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         res = said.unasked ? vp_bare_room_locked(device, size_at_most(said.size), said.stream) : CUDA_SUCCESS;
-        return res == CUDA_ERROR_OUT_OF_MEMORY ? res : vp_bare_segment(out, size, said.stream);
+        if (res != CUDA_ERROR_OUT_OF_MEMORY)
+            res = vp_bare_segment(out, size, said.stream);
+        if (res && res != CUDA_ERROR_OUT_OF_MEMORY && res != VP_NOT_OURS)
+            said.frame = NULL; /* PyTorch throws it as it is: no block comes */
+        return res;
     case UNKNOWN:
         res = vp_api_alloc(out, size);
         if (res == CUDA_SUCCESS) {

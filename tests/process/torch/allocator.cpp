@@ -123,10 +123,16 @@ bool DeviceCache::make(Params &params) {
     const char *most = getenv("STANDIN_FRACTION");
     if (most && reserved + params.segment > strtoul(most, nullptr, 10) * MIB)
         return false;
-    if (expandable ? !map(&ptr, params.segment, device_)
-                   : cudaMallocMaybeCapturing(&ptr, params.segment) != cudaSuccess) {
-        cudaGetLastError();
+    if (expandable && !map(&ptr, params.segment, device_))
         return false;
+    if (!expandable) {
+        cudaError_t err = cudaMallocMaybeCapturing(&ptr, params.segment);
+        if (err != cudaSuccess)
+            cudaGetLastError();
+        if (err == cudaErrorMemoryAllocation)
+            return false;
+        if (err != cudaSuccess)
+            throw c10::Error({__func__, __FILE__, __LINE__}, cudaGetErrorString(err));
     }
     reserved += params.segment;
     params.block = new Block{params.stream, params.segment, params.pool, (char *)ptr};

@@ -224,7 +224,7 @@ DATA = ["blocks_keep_their_bytes", "blocks_of_threads_keep_their_bytes", "graphs
 HOARD = ["a_cache_that_hoards_gives_back", "a_cache_with_pools_is_let_be"]
 ORDERS = ["late", "silent", "moved"]
 FULL = ["pools_that_no_capture_has_seen_keep_their_bytes", "a_batch_size_is_found", "a_refusal_holds_nothing", "small_blocks_are_had_where_larger_are_refused",
-        "the_smallest_blocks_are_refused_where_there_is_no_memory"]
+        "the_smallest_blocks_are_refused_where_there_is_no_memory", "the_smallest_blocks_are_refused_after_what_a_capture_refused"]
 QUIET = {"VPOOL_LOG": "quiet"}
 EXPANDS = "blocks_keep_their_bytes_where_segments_are_expandable_now_and_then"
 
@@ -244,7 +244,7 @@ if sys.argv[2:] == [VERSION, "rules"]:
     tests = [told(case) for case in ORDER] + [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, after_an_error_a_free_throws_nothing,
               after_an_error_all_else_is_told_of_it, after_an_error_a_library_beside_pytorch_is_told_of_it,
-              served(EXPANDS, **QUIET)]
+              served(EXPANDS, **QUIET), served(FULL[-1], **QUIET)]
 elif VERSION == "bound":
     tests = [a_build_that_does_not_tell_hands_over, a_build_that_does_not_tell_can_be_kept]
     tests += [served(case, VPOOL_ADOPT="0") for case in DATA]

@@ -257,14 +257,15 @@ static void small_blocks_are_had_where_larger_are_refused() {
 
 /* Nobody is asked for room before the smallest blocks. Where the cache has a place for one, and all memory is in use, it
  * is refused, and others go on; once there is some, it is had. */
-static void the_smallest_blocks_are_refused_where_there_is_no_memory() {
+static void the_smallest_blocks_are_refused(void (*between)()) {
     std::vector<void *> all;
     unsigned refused = 0;
-    arm();
     setCurrentCUDAStream(makeStream(0)); /* its first segment is bare */
     Filled small = fill(KIB, 1), large = fill(3 * MIB, 2);
     expect(small, getCurrentCUDAStream().stream());
     cache::raw_delete(small.ptr);
+    if (between)
+        between();
     for (void *ptr; cudaMalloc(&ptr, MIB) == cudaSuccess;)
         all.push_back(ptr);
     cudaGetLastError();
@@ -284,6 +285,33 @@ static void the_smallest_blocks_are_refused_where_there_is_no_memory() {
     }
     expect(fill(100, 5), getCurrentCUDAStream().stream());
     expect(fill(KIB, 6), getCurrentCUDAStream().stream());
+}
+
+static void the_smallest_blocks_are_refused_where_there_is_no_memory() {
+    arm();
+    the_smallest_blocks_are_refused(nullptr);
+}
+
+/* Nor is a larger one that a capture of the program's own refused taken for them: no block has come of it. */
+static void fail_beside_a_capture() {
+    cudaStream_t stream;
+    cudaGraph_t graph = nullptr;
+    CHECK_OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    try {
+        cache::allocate(30 * MIB);
+        CHECK(!"refused");
+    } catch (const c10::OutOfMemoryError &) {
+        CHECK(!"out of memory");
+    } catch (const c10::Error &) {
+    }
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated && !graph);
+    cudaGetLastError();
+}
+
+static void the_smallest_blocks_are_refused_after_what_a_capture_refused() {
+    arm();
+    the_smallest_blocks_are_refused(fail_beside_a_capture);
 }
 
 /* Each block is larger than all before, and none fits what the cache has: it gives back before it hoards, and what is
@@ -431,6 +459,7 @@ const Case data_cases[] = {
     CASE(a_refusal_holds_nothing),
     CASE(small_blocks_are_had_where_larger_are_refused),
     CASE(the_smallest_blocks_are_refused_where_there_is_no_memory),
+    CASE(the_smallest_blocks_are_refused_after_what_a_capture_refused),
     CASE(a_cache_that_hoards_gives_back),
     CASE(a_cache_with_pools_is_let_be),
     CASE(an_emptied_cache_is_the_devices),
