@@ -73,11 +73,15 @@ static bool is_cuda(uint16_t device) {
 }
 
 /* Logs once why segments are ordinary memory. */
-static void never(CUdevice device, const char *why) {
+static void log_ordinary(const char *why) {
     static atomic_flag said_it = ATOMIC_FLAG_INIT;
-    atomic_store(&devices[device].state, NEVER);
     if (!atomic_flag_test_and_set(&said_it))
         vp_log(VP_LOG_WARN, "PyTorch's cache keeps its memory to itself: %s (docs/pytorch.md)", why);
+}
+
+static void never(CUdevice device, const char *why) {
+    atomic_store(&devices[device].state, NEVER);
+    log_ordinary(why);
 }
 
 static void failed(CUdevice device) {
@@ -192,15 +196,26 @@ static size_t mebibytes_in(const char *text, const char *setting, size_t otherwi
 
 static atomic_bool settings_taken;
 
-/* Takes what the environment says. False: the cache releases its lock while it makes a segment. Then other threads come
- * in between the request for a block and its report, and may take the room that was made for it. */
+/* The cache may release its lock while it makes a segment. Then other threads come in between the request for a block
+ * and its report, and may take the room that was made for it. */
+static atomic_bool lock_released;
+
+static bool releases_lock(const char *text) {
+    const char *releases = setting_in(text, "release_lock_on_cudamalloc");
+    if (!releases || *releases != 'T')
+        return false;
+    atomic_store(&lock_released, true);
+    log_ordinary("release_lock_on_cudamalloc lets other threads in while the cache makes a segment");
+    return true;
+}
+
+/* Takes what the environment says. False: the cache releases its lock. */
 static bool take_settings(void) {
     static const char *const names[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *text = secure_getenv(names[i]), *releases = setting_in(text, "release_lock_on_cudamalloc");
-        if (releases && *releases == 'T') {
+        const char *text = secure_getenv(names[i]);
+        if (releases_lock(text)) {
             vp_adopt_bare = false;
-            never(0, "release_lock_on_cudamalloc lets other threads in while the cache makes a segment");
             return false;
         }
         set_unsplit(mebibytes_in(text, "max_split_size_mb", atomic_load(&unsplit_least)),
@@ -282,6 +297,10 @@ CUresult vp_torch_segment_now(CUdeviceptr *out, size_t size, const void *address
         return VP_NOT_OURS;
     if (said.fails && said.frame)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (atomic_load(&lock_released)) {
+        vp_bare_lapsed();
+        return VP_NOT_OURS;
+    }
     said.early = !next;
     if (!next || !said.frame || size < said.size)
         return VP_NOT_OURS;
@@ -397,8 +416,10 @@ void VP_TORCH_REPORT(void *ptr, int64_t change, size_t allocated, size_t reserve
 /* ---- calls that pass: pass.S ---- */
 
 /* The program changes the settings: what the text does not name has its default again. Until PyTorch has read it, and
- * this thread allocates the next time, blocks may be as before or after. */
+ * this thread allocates the next time, blocks may be as before or after. Whether the lock is released again or not does
+ * not matter: once it was, segments that are made have memory, and blocks in older ones come without a release. */
 static void settings(const char *text) {
+    (void)releases_lock(text);
     const size_t least = atomic_load(&unsplit_least), more = atomic_load(&unsplit_more);
     said.unsplit_least = mebibytes_in(text, "max_split_size_mb", SIZE_MAX);
     said.unsplit_more = mebibytes_in(text, "max_non_split_rounding_mb", UNSPLIT_MORE);

@@ -12,6 +12,8 @@ namespace c10 {
 namespace cuda {
 namespace CUDACachingAllocator {
 
+void (*in_between)();
+
 enum : size_t { MIB = 1 << 20, SMALL = MIB, LEAST = 512 };
 
 static void check(cudaError_t err) {
@@ -120,6 +122,11 @@ static void unmap(const Block *block) {
 /* It may have so much in segments: STANDIN_FRACTION, in MiB. */
 bool DeviceCache::make(Params &params) {
     void *ptr;
+    if (in_between) {
+        lock_.unlock();
+        in_between();
+        lock_.lock();
+    }
     const char *most = getenv("STANDIN_FRACTION");
     if (most && reserved + params.segment > strtoul(most, nullptr, 10) * MIB)
         return false;

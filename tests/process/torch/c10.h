@@ -111,6 +111,8 @@ struct CUDAAllocatorConfig {
 /* The settings from here on; what the text does not name has its default again. Of them max_split_size_mb counts. */
 API void setAllocatorSettings(const std::string &text);
 API void parse(const std::string &text);
+/* Called as a segment is about to be made, while the lock is released: release_lock_on_cudamalloc. */
+extern API void (*in_between)();
 /* What PyTorch's CUDAAllocator has as virtual functions. */
 API void *allocate(size_t size);
 API void *raw_alloc(size_t size);

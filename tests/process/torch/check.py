@@ -172,6 +172,8 @@ def a_lock_that_is_released_keeps_memory_to_the_cache():
         assert said.count(NEVER) == 1, said
     said = guest("the_stream_is_told", TOLD, PYTORCH_CUDA_ALLOC_CONF="release_lock_on_cudamalloc:False")
     assert not said, said
+    said = guest("a_lock_that_is_released_leaves_no_block_without_memory", TOLD)
+    assert said.count(NEVER) == 1, said
 
 
 def what_is_held_is_accounted_for():

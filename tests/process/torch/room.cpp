@@ -3,6 +3,7 @@
 #include "guest.h"
 
 #include <cstdlib>
+#include <thread>
 #include <vector>
 
 /* Where sizes are rounded up, there is room for what comes of it. */
@@ -59,6 +60,32 @@ static void settings_are_obeyed_while_they_last() {
     since = told_count();
     cache::raw_delete(cache::allocate(42 * MIB));
     CHECK(told_last(since, 'u').size == 42 * MIB && told_last(since, 'r').size == 42 * MIB);
+}
+
+/* Another thread's block takes the room that was made for this one while the cache has its lock released. */
+static void a_lock_that_is_released_leaves_no_block_without_memory() {
+    static void *others;
+    arm();
+    cache::raw_delete(cache::allocate(150 * MIB));
+    set("max_split_size_mb:512, release_lock_on_cudamalloc : True");
+    cache::in_between = [] {
+        cache::in_between = nullptr;
+        std::thread([] { others = cache::allocate(140 * MIB); }).join();
+    };
+    bool refused = false;
+    const size_t since = told_count();
+    try {
+        cache::allocate(200 * MIB);
+    } catch (const c10::OutOfMemoryError &) {
+        refused = true;
+    }
+    CHECK(refused && others);
+    CHECK_OK(cudaMemset(others, 1, 140 * MIB));
+    cache::raw_delete(others);
+    set("max_split_size_mb:512");
+    cache::emptyCache();
+    CHECK_OK(cudaMemset(cache::allocate(200 * MIB), 1, 200 * MIB));
+    CHECK(!told_number(since, 's'));
 }
 
 /* A pool may split none of its blocks: what comes is as large as its segment. Others are not alike. */
@@ -155,6 +182,7 @@ const Case room_cases[] = {
     CASE(room_is_for_the_size_that_is_rounded_up),
     CASE(room_is_for_a_block_that_is_not_split),
     CASE(settings_are_obeyed_while_they_last),
+    CASE(a_lock_that_is_released_leaves_no_block_without_memory),
     CASE(room_is_for_what_a_pool_does_not_split),
     CASE(a_block_that_is_not_split_has_what_was_asked_for),
     CASE(what_stays_under_no_block_is_not_free),
