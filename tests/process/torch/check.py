@@ -236,7 +236,8 @@ def room():
     return [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4"),
             told(unsplit, STANDIN_UNSPLIT="40", PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:40"),
             told(unsplit, STANDIN_UNSPLIT="40", TOLD_LATER="1"),
-            told("settings_are_obeyed_while_they_last"), served("what_stays_under_no_block_is_not_free", **QUIET),
+            told("settings_are_obeyed_while_they_last"),
+            told("a_lock_that_is_released_leaves_no_block_without_memory", **QUIET), served("what_stays_under_no_block_is_not_free", **QUIET),
             told("room_is_for_what_a_pool_does_not_split", STANDIN_NO_SPLIT="1"),
             told("a_block_that_is_not_split_has_what_was_asked_for", STANDIN_NO_SPLIT="1", **QUIET),
             told("what_it_refuses_after_all_keeps_nothing", STANDIN_FRACTION="125")]
