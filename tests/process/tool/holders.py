@@ -1,5 +1,6 @@
 """Tests of what vpool top tells of who holds a process's memory: for tool.py."""
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import json
 import os
 import re
@@ -55,31 +56,38 @@ def keys_list_the_holders():
         assert not os.path.exists(page(guest.pid) + ".holders")
 
 
-@tap.by_the_clock
-def lines_of_python_are_named():
-    if RUNTIMES:
-        return
+@contextlib.contextmanager
+def python_program(text):
+    """Runs it, with stacks, until it is ready; gives the process and the file's name."""
     with tempfile.TemporaryDirectory() as folder:
         name = os.path.join(folder, "prog.py")
-        with open(name, "w") as file:
-            file.write(PROGRAM)
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text)
         process = subprocess.Popen([VPOOL, "run", "--sim", "--quiet", sys.executable, name], env=ENV | STACKS, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout.readline() == "ready\n"
-            first, second = top("--holders", process.pid)["devices"][0]["holders"]
-            assert (first["bytes"], first["blocks"], second["bytes"], second["blocks"]) == (24 * MIB, 3, 2 * MIB, 1)
-            assert first["stack"][0] == {"function": "weights", "file": name, "line": 9}, first
-            terminal = Terminal(process.pid)
-            terminal.read("python")
-            terminal.press(b"s")
-            terminal.read(r"24M +92% +3  weights \(.*prog.py:9\)|24\.0M +92% +3  weights \(.*prog.py:9\)")
-            terminal.press(b"q")
-            terminal.end()
+            yield process, name
         finally:
             process.kill()
             process.wait()
             if os.path.exists(page(process.pid)):
                 os.unlink(page(process.pid))
+
+
+@tap.by_the_clock
+def lines_of_python_are_named():
+    if RUNTIMES:
+        return
+    with python_program(PROGRAM) as (process, name):
+        first, second = top("--holders", process.pid)["devices"][0]["holders"]
+        assert (first["bytes"], first["blocks"], second["bytes"], second["blocks"]) == (24 * MIB, 3, 2 * MIB, 1)
+        assert first["stack"][0] == {"function": "weights", "file": name, "line": 9}, first
+        terminal = Terminal(process.pid)
+        terminal.read("python")
+        terminal.press(b"s")
+        terminal.read(r"24M +92% +3  weights \(.*prog.py:9\)|24\.0M +92% +3  weights \(.*prog.py:9\)")
+        terminal.press(b"q")
+        terminal.end()
 
 
 @tap.by_the_clock
@@ -87,26 +95,15 @@ def names_are_shown_as_the_terminal_can():
     """In a locale of UTF-8 as they are, cut between characters at the terminal's width; else with question marks."""
     if RUNTIMES:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        name = os.path.join(folder, "prog.py")
-        with open(name, "w", encoding="utf-8") as file:
-            file.write(PROGRAM.replace("weights", "größe_" + 30 * "日"))
-        process = subprocess.Popen([VPOOL, "run", "--sim", "--quiet", sys.executable, name], env=ENV | STACKS, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout.readline() == "ready\n"
-            for locale, shown in (("C.UTF-8", "größe_日日日日日日日日\x1b[K"), ("C", "gr??e_????????????????\x1b[K"), ("C.UTF-8", "größe_日日日日日日日\x1b[K")):
-                terminal = Terminal(process.pid, env={"LC_ALL": locale})
-                terminal.size(20, 46 if shown.count("日") != 7 else 45)
-                terminal.read("SHARE|python")
-                terminal.press(b"s")
-                terminal.read(re.escape(shown))
-                terminal.press(b"q")
-                terminal.end()
-        finally:
-            process.kill()
-            process.wait()
-            if os.path.exists(page(process.pid)):
-                os.unlink(page(process.pid))
+    with python_program(PROGRAM.replace("weights", "größe_" + 30 * "日")) as (process, _):
+        for locale, shown in (("C.UTF-8", "größe_日日日日日日日日\x1b[K"), ("C", "gr??e_????????????????\x1b[K"), ("C.UTF-8", "größe_日日日日日日日\x1b[K")):
+            terminal = Terminal(process.pid, env={"LC_ALL": locale})
+            terminal.size(20, 46 if shown.count("日") != 7 else 45)
+            terminal.read("SHARE|python")
+            terminal.press(b"s")
+            terminal.read(re.escape(shown))
+            terminal.press(b"q")
+            terminal.end()
 
 
 def stopped(pid):
