@@ -271,6 +271,16 @@ int vp_chunk_map(struct vp_memory *mem, struct vp_chunk **chunks, size_t n, CUde
     return 0;
 }
 
+/* What another thread has mapped in a building region becomes memory that waits for nothing. */
+static void leave_building(struct vp_memory *mem, CUdeviceptr addr, size_t size, enum vp_region_state state) {
+    struct vp_region *r = vp_region_carve(mem, addr, addr + size);
+    assert(r->state == VP_BUILDING && !r->pieces);
+    vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
+    r->planned = false;
+    r->state = state;
+    vp_region_join(mem, r);
+}
+
 int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, size_t size, CUdeviceptr addr) {
     int err = vp_space_reserve(mem, 8);
     if (!err)
@@ -285,12 +295,18 @@ int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, s
     chunk->current = chunk->home = map_note(mem, chunk, addr);
     vp_chunk_tell(mem, chunk);
     vp_list_remove(&chunk->home->zombie);
-    struct vp_region *r = vp_region_carve(mem, addr, addr + size);
-    assert(r->state == VP_BUILDING && !r->pieces);
-    vp_region_one_piece(mem, r, &(struct vp_fence){0}, 0);
-    r->planned = false;
-    r->state = VP_FREE;
-    vp_region_join(mem, r);
+    leave_building(mem, addr, size, VP_FREE);
+    return 0;
+}
+
+int vp_chunk_adopt_again(struct vp_memory *mem, struct vp_chunk *chunk, CUdeviceptr addr) {
+    int err = vp_space_reserve(mem, 8);
+    if (!err)
+        err = vp_slab_reserve(&mem->mapping_slab, 1);
+    if (err)
+        return err;
+    map_note(mem, chunk, addr);
+    leave_building(mem, addr, chunk->size, VP_ZOMBIE);
     return 0;
 }
 

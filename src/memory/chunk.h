@@ -21,6 +21,9 @@ size_t vp_chunk_release_spares(struct vp_memory *mem, size_t least);
  * mappings of a building region, become free memory. 0, or -ENOMEM with nothing changed. */
 int vp_chunk_adopt(struct vp_memory *mem, CUmemGenericAllocationHandle handle, size_t size, CUdeviceptr addr)
     __attribute__((cold));
+/* Notes that a chunk is mapped at `addr`, too, as above. Its addresses become an old mapping, at which the chunk can be
+ * current without a driver call. */
+int vp_chunk_adopt_again(struct vp_memory *mem, struct vp_chunk *chunk, CUdeviceptr addr) __attribute__((cold));
 /* Fills in access descriptions for these devices, one bit each; returns their number. */
 size_t vp_chunk_access(uint64_t devices, CUmemAccess_flags flags, CUmemAccessDesc desc[64]);
 /* Gives access rights to what was just mapped there: to all that the memory is open to. 0, -ENOMEM or -EIO. */

@@ -88,14 +88,24 @@ Test(bare, what_is_of_no_use_to_the_cache_is_not_made_ahead_of_it) {
     door_open(SIM);
     CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr seg = segment(planned_bytes(), s);
+    pool_of(0)->bare->lifetimes = vp_lifetimes_create();
     runs[0] = (struct vp_learnt_run){0, slot_bytes(), SLOTS, 0, VP_ZONE_LARGE};
     runs[1] = (struct vp_learnt_run){6 * slot_bytes(), slot_bytes(), 1, 1, VP_ZONE_BARE};
     begin_with_runs(false);
-    use(seg, 4 * slot_bytes(), s);
+    for (int i = 0; i < VP_LIFETIMES_WINDOW; i++) {
+        use(seg, 4 * slot_bytes(), s);
+        unuse(seg, 4 * slot_bytes());
+    }
+    const size_t before = held();
+    make_all();
+    cr_assert_eq(held(), before, "nothing is known of the program, and the plan may be another's");
+    static uint32_t window;
+    window = pool_of(0)->bare->lifetimes->windows[0];
+    pool_of(0)->ahead->plan.windows = &window;
+    pool_of(0)->ahead->plan.window_count = 1;
     make_all();
     cr_assert_eq(pool_of(0)->ahead->built[0], 0);
     cr_assert_eq(pool_of(0)->ahead->built[1], 1);
-    unuse(seg, 4 * slot_bytes());
     door_close();
 }
 

@@ -497,7 +497,7 @@ Test(learnt, a_plan_that_is_damaged_cut_or_newer_is_refused) {
         cr_assert_neq(load(why, sizeof why), 0, "cut at %zu", at);
     }
     f = fopen(path, "w");
-    fprintf(f, "vpool-learnt,2\nwhatever there is then\n");
+    fprintf(f, "vpool-learnt,3\nwhatever there is then\n");
     fclose(f);
     cr_assert_eq(load(why, sizeof why), -EPROTO);
     unlink(path);

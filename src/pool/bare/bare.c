@@ -49,6 +49,7 @@ static void unmap_tables(struct vp_bare *bare) {
         if (bare->idle[k].list)
             vp_os_give(bare->idle[k].list, bare->idle[k].room * sizeof *bare->idle[k].list);
     vp_bare_past_finish(&bare->past);
+    vp_lifetimes_destroy(bare->lifetimes);
     vp_slab_finish(&bare->segment_slab);
     vp_os_give(bare, sizeof *bare);
 }
@@ -78,6 +79,7 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     bare->pages = (struct vp_bare_page *)(void *)all;
     bare->slots = (struct vp_bare_slot *)(void *)(all + table);
     bare->runs = (struct vp_bare_run *)(void *)(all + table + slots);
+    bare->lifetimes = pool->learn ? vp_lifetimes_create() : NULL;
     vp_slack_open_blocks(pool);
     return pool->bare = bare;
 }

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "base/process.h"
+#include "pool/bare/lifetimes.h"
 #include "pool/bare/past.h"
 #include "pool/pool.h"
 
@@ -141,6 +142,7 @@ struct vp_bare {
     struct vp_list segments;   /* of vp_bare_segment.link, by address; owned */
     struct vp_slab segment_slab;
     struct vp_bare_past past;
+    struct vp_lifetimes *lifetimes; /* NULL: nothing is to be learnt */
     /* Written by whoever holds the cache's lock, read by all. */
     _Atomic uint64_t uses, ends;   /* blocks used and freed so far */
     uint64_t uses_told, ends_told; /* how many of these are in the pool's statistics */

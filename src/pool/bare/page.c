@@ -244,6 +244,8 @@ bool vp_bare_use(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     count_live(bare, x.first, size, true);
     if (size >= VP_BARE_LARGE) {
         vp_bare_past_block(&bare->past, addr, size);
+        if (__builtin_expect(bare->lifetimes != NULL, false))
+            vp_lifetimes_begin(bare->lifetimes, addr - bare->base, size);
         const bool due = vp_slack_count_block(bare->pool, size_asked(bare, size));
         note_use(bare, &x, run);
         return all && !due && !(around >= VP_BARE_WORTH_PAGES && much_lost(bare));
@@ -307,6 +309,13 @@ static inline size_t leave_run(struct vp_bare *bare, struct vp_bare_run *run, co
     return empty;
 }
 
+/* A block has left its pages. */
+static inline void count_end(struct vp_bare *bare, const struct vp_bare_extent *x, CUdeviceptr addr, size_t size) {
+    count_live(bare, x->first, size, false);
+    if (__builtin_expect(bare->lifetimes != NULL, false) && size >= VP_BARE_LARGE)
+        vp_lifetimes_end(bare->lifetimes, addr - bare->base);
+}
+
 /* True: the block was not a run. */
 static inline bool leave_pages(struct vp_bare *bare, const struct vp_bare_extent *x, uint32_t seq) {
     struct vp_bare_run *run = run_as(bare, x, VP_RUN_WHOLE | VP_RUN_USED);
@@ -319,7 +328,7 @@ static inline bool leave_pages(struct vp_bare *bare, const struct vp_bare_extent
 void vp_bare_unuse(struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     const struct vp_bare_extent x = vp_bare_extent(bare, addr, size);
     leave_pages(bare, &x, 0);
-    count_live(bare, x.first, size, false);
+    count_end(bare, &x, addr, size);
 }
 
 /* Events for what large blocks leave, while chunks move: so that it is soon known whether work on each is over. */
@@ -358,7 +367,7 @@ bool vp_bare_unuse_large(struct vp_bare *bare, const struct vp_bare_segment *seg
         return false;
     bare->let_go += size;
     leave_pages(bare, &x, coming(timeline));
-    count_live(bare, x.first, size, false);
+    count_end(bare, &x, addr, size);
     return true;
 }
 
@@ -388,7 +397,7 @@ bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
         vp_bare_run_left(bare, x.whole, x.stop, seq);
     if (stays)
         vp_bare_count_held(bare, -(used - atomic_load_explicit(&bare->used, memory_order_relaxed)));
-    count_live(bare, x.first, size, false);
+    count_end(bare, &x, addr, size);
     if (timeline && size >= VP_BARE_LARGE)
         note_event(pool, timeline, size);
     if (!(flags & VP_PAGE_SHARED) || size < VP_BARE_LARGE)

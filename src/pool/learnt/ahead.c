@@ -275,6 +275,8 @@ void vp_ahead_served(struct vp_pool *pool, const struct vp_request *req, CUdevic
 enum { FITTED_PERCENT = 99 };
 
 bool vp_ahead_fitted(const struct vp_ahead *p) {
+    if (!p->requests && p->plan.window_count)
+        return vp_ahead_blocks_fitted(p);
     const uint64_t least = p->requests / 100 * FITTED_PERCENT;
     return p->requests == p->plan.total_requests && p->requests && p->served >= least;
 }

@@ -51,6 +51,8 @@ struct vp_ahead {
     /* ---- the builder ---- */
     uint32_t *built;          /* for each run: handles made or skipped */
     size_t next;              /* the first run with handles left to make */
+    size_t next_again;        /* the first of the plan's `agains` with handles left to map */
+    uint32_t mapped_again;    /* of its handles, mapped or skipped */
     size_t small;             /* bytes that the program itself created for small blocks before the builder */
     unsigned held_back;       /* callers of vp_ahead_hold_back() at work: nothing new is begun */
     bool under_way;           /* the builder is making something */
@@ -96,6 +98,13 @@ bool vp_ahead_keeps_places(const struct vp_pool *pool, const struct vp_request *
 /* Has the program lately done exactly that? */
 bool vp_ahead_is_exact(const struct vp_ahead *ahead);
 
+/* Do large blocks come in bare segments as they came in the plan's run? Or did they so at the beginning? Or, nearly,
+ * from the beginning to the end, and no more? How many have come? */
+enum vp_ahead_step vp_ahead_blocks_in_step(const struct vp_ahead *ahead);
+bool vp_ahead_blocks_kin(const struct vp_ahead *ahead);
+bool vp_ahead_blocks_fitted(const struct vp_ahead *ahead);
+uint32_t vp_ahead_blocks(const struct vp_ahead *ahead);
+
 /* ---- the builder ---- */
 
 enum { VP_AHEAD_BATCH = 16 };
@@ -109,12 +118,21 @@ struct vp_ahead_batch {
     unsigned parts;             /* or parts in which one handle of the plan is made */
     size_t run;                 /* its number in the plan */
     bool bare, short_of;        /* in a bare segment; the device or the driver refused some */
+    bool again;                 /* nothing is created: the handles are mapped at `addr`, too */
     struct vp_context *context; /* to ask for free memory in, kept from ending; NULL: do not ask */
     CUmemAllocationProp prop;
     uint64_t devices; /* devices to open them to, one bit each */
     CUmemGenericAllocationHandle handles[VP_AHEAD_BATCH];
+    uint64_t births[VP_AHEAD_BATCH]; /* again: of the handles' chunks (vp_chunk.birth) */
     uint64_t ns, calls;
 };
+
+/* ahead_again.c. The same for what is to be mapped again: begin: before the run of handles number `run` is made. */
+bool vp_ahead_again_begin(struct vp_ahead *ahead, size_t run, struct vp_ahead_batch *batch);
+void vp_ahead_again_make(const struct vp_driver *drv, struct vp_ahead_batch *batch);
+unsigned vp_ahead_again_end(struct vp_ahead *ahead, const struct vp_ahead_batch *batch);
+/* Turns addresses of a bare segment, or of none yet, into a building range, if they are a hole. */
+bool vp_ahead_take_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
 
 /* Is there something to make now? True: the batch is the builder's, and must be handed over with vp_ahead_end(). */
 bool vp_ahead_begin(struct vp_ahead *ahead, struct vp_ahead_batch *batch);

@@ -49,28 +49,44 @@ static size_t live_bytes(const struct vp_pool *pool) {
  * 1.05 times the peak.) */
 enum { LAST_SHARE = 8 };
 
+/* Large blocks of bare segments that are made ahead of in any case while they come as in the plan. */
+enum { LOOK_AT_BLOCKS = 256 };
+
 static bool is_due(const struct vp_ahead *p, const struct vp_learnt_run *run) {
-    return run->zone != VP_ZONE_BARE && run->need < p->next_request + VP_AHEAD_LOOK && vp_ahead_is_exact(p);
+    if (run->zone == VP_ZONE_BARE)
+        return vp_ahead_blocks_in_step(p) == VP_AHEAD_IN_STEP && run->need < vp_ahead_blocks(p) + LOOK_AT_BLOCKS;
+    return run->need < p->next_request + VP_AHEAD_LOOK && vp_ahead_is_exact(p);
+}
+
+/* Bytes that may be made before anything is known of the program. */
+static size_t first_of(const struct vp_ahead *p) {
+    const size_t share = p->plan.peak_held / (p->trusted ? FIRST_SHARE : FIRST_SHARE_NAMED);
+    return p->trusted ? vp_greater(share, FIRST_LEAST) : vp_lesser(share, FIRST_MOST_NAMED);
+}
+
+/* The same for those of this run by now: twice what is alive while the program does what the plan's run did. A cache on
+ * bare segments has no use for memory made elsewhere, and of what it asks for elsewhere little is known. */
+static size_t by_step(const struct vp_ahead *p, const struct vp_learnt_run *run, bool due) {
+    const bool bare = run->zone == VP_ZONE_BARE;
+    const enum vp_ahead_step step = bare ? vp_ahead_blocks_in_step(p) : vp_ahead_in_step(p);
+    const size_t first = first_of(p);
+    if (due && bare)
+        return p->plan.peak_held;
+    if (step == VP_AHEAD_UNKNOWN)
+        return first;
+    if (step == VP_AHEAD_IN_STEP || (bare ? vp_ahead_blocks_kin(p) : p->kin))
+        return 2 * live_bytes(p->pool) + vp_greater(first, FIRST_LEAST);
+    return 0;
 }
 
 /* Bytes that may be held by now for handles of this run. */
 static size_t allowed(const struct vp_ahead *p, const struct vp_learnt_run *run) {
     const bool due = is_due(p, run);
     const struct vp_pool *pool = p->pool;
-    const size_t peak = p->plan.peak_held, live = live_bytes(pool);
-    size_t first = peak / (p->trusted ? FIRST_SHARE : FIRST_SHARE_NAMED);
-    if (p->trusted ? first < FIRST_LEAST : first > FIRST_MOST_NAMED)
-        first = p->trusted ? FIRST_LEAST : FIRST_MOST_NAMED;
-    const enum vp_ahead_step step = vp_ahead_in_step(p);
-    size_t most = 0, end = due ? peak : p->most - p->most / LAST_SHARE;
-    /* Requests of a cache on bare segments are not seen, and it has no use for memory made elsewhere. */
-    if (step == VP_AHEAD_UNKNOWN)
-        most = first + (run->zone == VP_ZONE_BARE ? 2 * live : 0);
-    else if (step == VP_AHEAD_IN_STEP || p->kin)
-        most = 2 * live + (first > FIRST_LEAST ? first : FIRST_LEAST);
+    size_t end = due ? p->plan.peak_held : p->most - p->most / LAST_SHARE;
     if ((due || !p->kin) && end > bound(p, 0))
         end = bound(p, 0);
-    most = vp_lesser(most, end);
+    const size_t most = vp_lesser(by_step(p, run, due), end);
     return pool->mem.limit && most > pool->mem.limit ? pool->mem.limit : most;
 }
 
@@ -78,13 +94,6 @@ static size_t allowed(const struct vp_ahead *p, const struct vp_learnt_run *run)
 
 static CUdeviceptr base_of(const struct vp_ahead *p, const struct vp_learnt_run *run) {
     return run->zone != VP_ZONE_BARE ? p->base[run->zone] : p->pool->bare ? p->pool->bare->base : 0;
-}
-
-/* Turns addresses of a bare segment, or of none yet, into a building range, if they are a hole. */
-static bool take_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
-    const struct vp_bare *bare = pool->bare;
-    const struct vp_region *r = end - bare->base <= bare->size ? vp_region_at(&pool->mem, addr) : NULL;
-    return r && r->state == VP_HOLE && vp_region_end(r) >= end && !vp_stitch_begin(&pool->mem, addr, end, false);
 }
 
 /* The devices to which handles are opened, one bit each. */
@@ -128,6 +137,15 @@ static unsigned how_many_parts(const struct vp_ahead *p, const struct vp_learnt_
     return parts;
 }
 
+/* The batch is the builder's from now on. */
+static bool set_out(struct vp_ahead *p, struct vp_ahead_batch *batch) {
+    batch->devices = open_to(&p->pool->mem);
+    p->under_way = true;
+    p->way = batch->addr;
+    p->way_end = batch->addr + batch->size * batch->count;
+    return true;
+}
+
 /* Takes some handles of a run, of at most `most` bytes. False: not now, or never. */
 static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_batch *batch) {
     const struct vp_learnt_run *run = &p->plan.runs[i];
@@ -148,7 +166,7 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     batch->bare = run->zone == VP_ZONE_BARE;
     /* Somebody else has mapped there since; or the plan names addresses twice. */
     const struct vp_region *r = batch->bare ? NULL : vp_region_at(&p->pool->mem, addr);
-    while (batch->count && !(batch->bare ? take_bare(p->pool, addr, addr + batch->size * batch->count)
+    while (batch->count && !(batch->bare ? vp_ahead_take_bare(p->pool, addr, addr + batch->size * batch->count)
                                          : r->planned && vp_region_end(r) >= addr + batch->size * batch->count))
         batch->count = batch->count / parts / 2 * parts;
     if (!batch->count) {
@@ -156,12 +174,8 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
         return false;
     }
     batch->prop = p->pool->mem.prop;
-    batch->devices = open_to(&p->pool->mem);
-    p->under_way = true;
     p->pool->mem.coming_bytes = batch->size * batch->count;
-    p->way = addr;
-    p->way_end = addr + batch->size * batch->count;
-    return true;
+    return set_out(p, batch);
 }
 
 /* A context of the device in which to ask for free memory, kept from ending; NULL: there is none. */
@@ -178,6 +192,14 @@ static bool may_grow(const struct vp_memory *mem) {
     return !mem->may_grow || mem->may_grow(mem->device);
 }
 
+/* The first run in bare segments with handles left to make. */
+static size_t next_bare(const struct vp_ahead *p) {
+    size_t i = p->next;
+    while (i < p->plan.run_count && (p->plan.runs[i].zone != VP_ZONE_BARE || p->built[i] == p->plan.runs[i].count))
+        i++;
+    return i;
+}
+
 bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
     struct vp_memory *mem = &p->pool->mem;
     const size_t held = mem->stats.held_bytes;
@@ -189,7 +211,9 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
         return false;
     while (p->next < p->plan.run_count && p->built[p->next] == p->plan.runs[p->next].count)
         p->next++;
-    if (p->next == p->plan.run_count) {
+    if (vp_ahead_again_begin(p, next_bare(p), batch))
+        return set_out(p, batch);
+    if (p->next == p->plan.run_count && p->next_again == p->plan.again_count) {
         vp_ahead_stop(p);
         return false;
     }
@@ -247,6 +271,10 @@ void vp_ahead_make(const struct vp_driver *drv, struct vp_ahead_batch *batch) {
     const size_t devices = vp_chunk_access(batch->devices, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, access);
     const unsigned want = batch->count;
     unsigned made = 0;
+    if (batch->again) {
+        vp_ahead_again_make(drv, batch);
+        return;
+    }
     while (made < want && (made || has_room(drv, batch))) {
         const CUdeviceptr addr = batch->addr + batch->size * made;
         if (create(drv, batch, &batch->handles[made]))
@@ -272,7 +300,7 @@ void vp_ahead_make(const struct vp_driver *drv, struct vp_ahead_batch *batch) {
 static void undo(const struct vp_driver *drv, const struct vp_ahead_batch *batch, unsigned from) {
     if (from < batch->count)
         drv->cuMemUnmap(batch->addr + batch->size * from, batch->size * (batch->count - from));
-    for (unsigned i = from; i < batch->count; i++)
+    for (unsigned i = from; i < batch->count && !batch->again; i++)
         drv->cuMemRelease(batch->handles[i]);
 }
 
@@ -291,7 +319,10 @@ void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool b
     if (batch->context)
         batch->context->waiters--;
     /* What comes too late for a pause must not stay. */
-    if (!mem->asleep && agree(mem, batch))
+    const bool stays = !mem->asleep && agree(mem, batch);
+    if (stays && batch->again)
+        done = vp_ahead_again_end(p, batch);
+    else if (stays)
         while (done < batch->count &&
                !vp_chunk_adopt(mem, batch->handles[done], batch->size, batch->addr + batch->size * done))
             done++;
@@ -303,17 +334,18 @@ void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool b
     }
     p->under_way = false;
     mem->coming_bytes = 0;
-    p->built[batch->run] += done * batch->each / batch->parts;
+    if (!batch->again)
+        p->built[batch->run] += done * batch->each / batch->parts;
     if (background) {
         p->background_ns += batch->ns;
         p->background_calls += batch->calls;
     } else {
         mem->stats.driver_ns += batch->ns;
-        mem->stats.calls.create += done;
+        mem->stats.calls.create += batch->again ? 0 : done;
         mem->stats.calls.map += done;
         mem->stats.calls.set_access += done > 0;
     }
-    p->refusals += batch->short_of || done < batch->count;
+    p->refusals += !batch->again && (batch->short_of || done < batch->count);
     if (p->refusals >= REFUSALS)
         vp_ahead_stop(p);
 }

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool/learnt/ahead.h"
 
+#include "pool/bare/bare.h"
+
 /* So many requests tell whether the program follows the plan: at first by their sizes, nearly all of which must be the
  * plan's; then by whether half of them get their places. */
 enum { FEW = 16, LAST = 32, STRANGERS = 8 };
@@ -60,4 +62,53 @@ enum vp_ahead_step vp_ahead_in_step(const struct vp_ahead *p) {
 bool vp_ahead_is_exact(const struct vp_ahead *p) {
     enum { OF_LAST = LAST - LAST / 8 };
     return p->requests < LAST || __builtin_popcountll(p->history & (UINT64_MAX >> (64 - LAST))) >= OF_LAST;
+}
+
+/* ---- blocks of bare segments ---- */
+
+/* Windows at the beginning of which all but one must be the plan's for a program that began as the plan does. */
+enum { KIN_WINDOWS = 4 };
+
+/* The share of all windows that may differ where a plan fitted. */
+enum { FITTED_SHARE = 100 };
+
+static const struct vp_lifetimes *lifetimes_of(const struct vp_ahead *p) {
+    return p->pool->bare ? p->pool->bare->lifetimes : NULL;
+}
+
+uint32_t vp_ahead_blocks(const struct vp_ahead *p) {
+    const struct vp_lifetimes *l = lifetimes_of(p);
+    return l ? atomic_load(&l->count) : 0;
+}
+
+/* Full windows; beyond the plan's end nothing is known. */
+static size_t windows_of(const struct vp_ahead *p) {
+    return vp_lesser(vp_ahead_blocks(p) / VP_LIFETIMES_WINDOW, p->plan.window_count);
+}
+
+/* How many of the windows from `from` to before `end` are the plan's. */
+static size_t alike(const struct vp_ahead *p, size_t from, size_t end) {
+    const struct vp_lifetimes *l = lifetimes_of(p);
+    size_t same = 0;
+    for (size_t i = from; i < end; i++)
+        same += atomic_load(&l->windows[i]) == p->plan.windows[i];
+    return same;
+}
+
+/* One of the last two is: what comes at the edge of one may come at the edge of the other next time. */
+enum vp_ahead_step vp_ahead_blocks_in_step(const struct vp_ahead *p) {
+    const size_t full = windows_of(p);
+    if (!full)
+        return VP_AHEAD_UNKNOWN;
+    return alike(p, full > 2 ? full - 2 : 0, full) ? VP_AHEAD_IN_STEP : VP_AHEAD_OUT_OF_STEP;
+}
+
+bool vp_ahead_blocks_kin(const struct vp_ahead *p) {
+    const size_t full = windows_of(p), looked = full < KIN_WINDOWS ? full : KIN_WINDOWS;
+    return looked && alike(p, 0, looked) + 1 >= looked && alike(p, 0, looked);
+}
+
+bool vp_ahead_blocks_fitted(const struct vp_ahead *p) {
+    const size_t all = p->plan.window_count;
+    return vp_ahead_blocks(p) / VP_LIFETIMES_WINDOW == all && alike(p, 0, all) >= all - all / FITTED_SHARE;
 }

@@ -4,7 +4,6 @@
 
 #include "base/os_memory.h"
 #include "base/sort.h"
-#include "pool/bare/bare.h"
 #include "pool/learnt/ahead.h"
 
 #include <errno.h>
@@ -74,6 +73,8 @@ enum { HASH = 2 * VP_LEARNT_SLOTS };
 struct summed {
     struct vp_learnt_slot slots[VP_LEARNT_SLOTS];
     struct vp_learnt_run runs[VP_LEARNT_RUNS];
+    struct vp_learnt_again agains[VP_LEARNT_AGAINS];
+    uint32_t windows[VP_LEARNT_WINDOWS];
     uint32_t requests[VP_LEARNT_REQUESTS], hash[HASH];
     struct cell cells[];
 };
@@ -120,9 +121,7 @@ static void forget_short(struct summing *s) {
     }
 }
 
-/* Appends a run of handles, or lengthens the last one. */
-static void add_run(struct summing *s, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need) {
-    struct vp_learnt_device *out = s->out;
+void vp_learn_add_run(struct vp_learnt_device *out, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need) {
     struct vp_learnt_run *last = out->run_count ? &out->runs[out->run_count - 1] : NULL;
     if (last && last->zone == zone && last->size == size && last->offset + last->size * last->count == offset &&
         last->need == need)
@@ -162,7 +161,7 @@ static void cut_into_handles(struct summing *s) {
             pages *= 2;
         n = pages;
         if (first->need != UINT32_MAX)
-            add_run(s, VP_ZONE_LARGE, c * s->g, n * s->g, need);
+            vp_learn_add_run(s->out, VP_ZONE_LARGE, c * s->g, n * s->g, need);
     }
 }
 
@@ -194,7 +193,7 @@ static void add_small(struct summing *s, const struct vp_chunk *chunk, uint64_t 
         return;
     while (size > s->g && *end + size > total)
         size /= 2;
-    add_run(s, VP_ZONE_SMALL, *end, size, need_of(s->learn, chunk->birth));
+    vp_learn_add_run(s->out, VP_ZONE_SMALL, *end, size, need_of(s->learn, chunk->birth));
     *end += size;
 }
 
@@ -202,9 +201,7 @@ static const struct vp_space *home_of(const struct summing *s, const struct vp_c
     return chunk->home && !chunk->exported ? vp_space_of(&s->pool->mem, chunk->home->addr) : NULL;
 }
 
-/* Chunks of bare segments stay where their homes are. */
-static void add_others(struct summing *s) {
-    const struct vp_bare *bare = s->pool->bare;
+static void add_all_small(struct summing *s) {
     const struct vp_chunk *chunk;
     uint64_t end = 0, total = 0;
     vp_list_each(chunk, &s->pool->mem.chunks, link) {
@@ -215,8 +212,6 @@ static void add_others(struct summing *s) {
         const struct vp_space *space = home_of(s, chunk);
         if (space && space->zone == VP_ZONE_SMALL)
             add_small(s, chunk, &end, total);
-        else if (space && space->zone == VP_ZONE_BARE && bare)
-            add_run(s, VP_ZONE_BARE, chunk->home->addr - bare->base, chunk->size, need_of(s->learn, chunk->birth));
     }
 }
 
@@ -244,13 +239,14 @@ static uint32_t slot_of(struct summing *s, const struct vp_learn_item *item) {
     }
 }
 
-static void sum(struct summing *s) {
+static void sum(struct summing *s, uint64_t until) {
     const struct vp_memory_stats *stats = &s->pool->mem.stats;
     struct vp_learnt_device *out = s->out;
     mark_cells(s);
     forget_short(s);
     cut_into_handles(s);
-    add_others(s);
+    add_all_small(s);
+    vp_learn_bare(s->pool, until, s->out);
     vp_sort(out->runs, sizeof *out->runs, out->run_count, later, NULL);
     for (uint32_t i = 0; i < s->learn->count; i++)
         out->requests[out->request_count++] = slot_of(s, &s->learn->items[i]);
@@ -288,9 +284,13 @@ int vp_learn_sum_up(struct vp_pool *pool, uint64_t until, struct vp_learnt_devic
     if (!all)
         return -ENOMEM;
     *mem = all;
-    *out = (struct vp_learnt_device){.slots = all->slots, .runs = all->runs, .requests = all->requests};
+    *out = (struct vp_learnt_device){.slots = all->slots,
+                                     .runs = all->runs,
+                                     .requests = all->requests,
+                                     .agains = all->agains,
+                                     .windows = all->windows};
     s.hash = all->hash;
     s.cells = all->cells;
-    sum(&s);
+    sum(&s, until);
     return 0;
 }

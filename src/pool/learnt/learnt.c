@@ -26,8 +26,8 @@ struct reader {
     struct vp_learnt_device *device; /* whose part is being read; NULL: none yet */
     const char *at, *end;            /* the rest of the line, without its newline */
     const char *why;                 /* what is wrong; NULL: nothing so far */
-    uint64_t handles;
-    size_t slots_left, runs_left; /* room behind the device's last ones */
+    uint64_t handles, mapped_again;
+    size_t slots_left, runs_left, agains_left; /* room behind the device's last ones */
 };
 
 static void wrong(struct reader *r, const char *why) {
@@ -111,6 +111,8 @@ static void read_device(struct reader *r) {
     d->runs = before ? before->runs + before->run_count : out->device[0].runs;
     d->slots = before ? before->slots + before->slot_count : out->device[0].slots;
     d->requests = before ? before->requests + before->request_count : out->device[0].requests;
+    d->agains = before ? before->agains + before->again_count : out->device[0].agains;
+    d->windows = before ? before->windows + before->window_count : out->device[0].windows;
     d->device = (unsigned)next(r, 63);
     text(r, d->name);
     d->memory = next(r, VP_LEARNT_MOST);
@@ -123,7 +125,7 @@ static void read_device(struct reader *r) {
             wrong(r, "a device comes twice");
     out->device_count++;
     r->device = d;
-    r->handles = 0;
+    r->handles = r->mapped_again = 0;
 }
 
 static void read_peak(struct reader *r) {
@@ -167,6 +169,42 @@ static void read_run(struct reader *r) {
     r->runs_left--;
 }
 
+static void read_again(struct reader *r) {
+    struct vp_learnt_device *d = r->device;
+    const struct vp_learnt_again again = {.from = next(r, VP_LEARNT_MOST),
+                                          .to = next(r, VP_LEARNT_MOST),
+                                          .size = next(r, VP_LEARNT_MOST),
+                                          .count = (uint32_t)next(r, VP_LEARNT_HANDLES),
+                                          .need = (uint32_t)next(r, UINT32_MAX)};
+    r->mapped_again += again.count;
+    if (r->why)
+        return;
+    const uint64_t g = d->granularity, far = vp_greater(again.from, again.to);
+    if (!again.count || !again.size || again.size % g || again.from % g || again.to % g)
+        wrong(r, "handles are whole granules");
+    else if (again.size > VP_LEARNT_MOST / again.count || far > VP_LEARNT_MOST - again.size * again.count)
+        wrong(r, "handles lie too far out");
+    else if (r->mapped_again > VP_LEARNT_HANDLES || d->again_count == VP_LEARNT_AGAINS || !r->agains_left)
+        wrong(r, "too many handles");
+    else if (d->again_count && d->agains[d->again_count - 1].need > again.need)
+        wrong(r, "handles are in no order");
+    if (r->why)
+        return;
+    d->agains[d->again_count++] = again;
+    r->agains_left--;
+}
+
+static void read_windows(struct reader *r) {
+    struct vp_learnt_device *d = r->device;
+    do {
+        const uint32_t window = (uint32_t)next(r, UINT32_MAX);
+        if (!r->why && d->window_count == VP_LEARNT_WINDOWS)
+            wrong(r, "too many windows");
+        if (!r->why)
+            d->windows[d->window_count++] = window;
+    } while (!r->why && r->at < r->end);
+}
+
 static void read_slot(struct reader *r) {
     struct vp_learnt_device *d = r->device;
     const struct vp_learnt_slot slot = {
@@ -206,7 +244,8 @@ static void read_line(struct reader *r) {
     static const struct {
         const char *word;
         void (*read)(struct reader *r);
-    } lines[] = {{"peak", read_peak}, {"left", read_left}, {"h", read_run}, {"s", read_slot}, {"q", read_requests}};
+    } lines[] = {{"peak", read_peak},  {"left", read_left}, {"h", read_run},    {"s", read_slot},
+                 {"q", read_requests}, {"a", read_again},   {"w", read_windows}};
     const size_t count = sizeof lines / sizeof *lines;
     if (memchr(r->at, 0, (size_t)(r->end - r->at))) {
         wrong(r, "a zero byte");
@@ -231,22 +270,27 @@ static void read_line(struct reader *r) {
 }
 
 /* Each line takes some bytes, which bounds the number of each kind. */
-enum { RUN_LINE = 14, SLOT_LINE = 8 };
+enum { RUN_LINE = 14, SLOT_LINE = 8, AGAIN_LINE = 12 };
 
 static int make_room(struct vp_learnt *out, size_t length, struct reader *r) {
     r->runs_left = length / RUN_LINE + 1;
     r->slots_left = length / SLOT_LINE + 1;
+    r->agains_left = length / AGAIN_LINE + 1;
     const size_t runs = r->runs_left * sizeof(struct vp_learnt_run),
                  slots = r->slots_left * sizeof(struct vp_learnt_slot),
-                 requests = (size_t)VP_LEARNT_DEVICES * VP_LEARNT_REQUESTS * sizeof(uint32_t);
-    out->mem_bytes = runs + slots + requests;
+                 agains = r->agains_left * sizeof(struct vp_learnt_again),
+                 requests = (size_t)VP_LEARNT_DEVICES * VP_LEARNT_REQUESTS * sizeof(uint32_t),
+                 windows = (size_t)VP_LEARNT_DEVICES * VP_LEARNT_WINDOWS * sizeof(uint32_t);
+    out->mem_bytes = runs + slots + agains + requests + windows;
     char *mem = vp_os_take_sparse(out->mem_bytes);
     if (!mem)
         return -ENOMEM;
     out->mem = mem;
     out->device[0].runs = (void *)mem;
     out->device[0].slots = (void *)(mem + runs);
-    out->device[0].requests = (void *)(mem + runs + slots);
+    out->device[0].agains = (void *)(mem + runs + slots);
+    out->device[0].requests = (void *)(mem + runs + slots + agains);
+    out->device[0].windows = (void *)(mem + runs + slots + agains + requests);
     return 0;
 }
 
@@ -260,7 +304,7 @@ static int first_line(struct reader *r) {
         wrong(r, "it is of a newer version of vpool");
         return -EPROTO;
     }
-    if (version != VP_LEARNT_VERSION || r->at < r->end)
+    if (!version || r->at < r->end)
         wrong(r, "the version is damaged");
     return r->why ? -EINVAL : 0;
 }
@@ -370,6 +414,12 @@ static void put_device(struct writer *w, const struct vp_learnt_device *d) {
     for (size_t i = 0; i < d->run_count; i++)
         put(w, "h,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%" PRIu32 "\n", zones[d->runs[i].zone], d->runs[i].offset,
             d->runs[i].size, d->runs[i].count, d->runs[i].need);
+    for (size_t i = 0; i < d->again_count; i++)
+        put(w, "a,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu32 ",%" PRIu32 "\n", d->agains[i].from, d->agains[i].to,
+            d->agains[i].size, d->agains[i].count, d->agains[i].need);
+    for (size_t i = 0; i < d->window_count; i++)
+        put(w, "%s,%" PRIu32 "%s", i % IN_LINE ? "" : "w", d->windows[i],
+            i % IN_LINE == IN_LINE - 1 || i + 1 == d->window_count ? "\n" : "");
     for (size_t i = 0; i < d->slot_count; i++)
         put(w, "s,%" PRIu64 ",%" PRIu64 ",%d\n", d->slots[i].size, d->slots[i].offset, d->slots[i].alone);
     put_requests(w, d);

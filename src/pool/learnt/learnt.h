@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define VP_LEARNT_MAGIC "vpool-learnt,"
-enum { VP_LEARNT_VERSION = 1 };
+enum { VP_LEARNT_VERSION = 2 };
 
 /* Bounds of a file, and of each device's part in it. */
 enum {
@@ -23,7 +23,9 @@ enum {
     VP_LEARNT_REQUESTS = 1 << 16, /* that are remembered, from the first on */
     VP_LEARNT_SLOTS = 1 << 16,    /* different places */
     VP_LEARNT_RUNS = 1 << 13,     /* of handles */
-    VP_LEARNT_HANDLES = 1 << 16,  /* in all runs together */
+    VP_LEARNT_HANDLES = 1 << 16,  /* in all runs together, and mapped again */
+    VP_LEARNT_AGAINS = 1 << 13,   /* stretches of addresses at which handles of bare segments are mapped again */
+    VP_LEARNT_WINDOWS = 1 << 12,  /* of blocks in bare segments */
     VP_LEARNT_TEXT = 128          /* bytes of a name, with its end */
 };
 /* Largest address or size that a plan may name. */
@@ -33,8 +35,16 @@ static const uint64_t VP_LEARNT_MOST = UINT64_C(1) << 44;
 struct vp_learnt_run {
     uint64_t offset, size;
     uint32_t count;
-    uint32_t need; /* number of the first request that needs one of them */
+    uint32_t need; /* number of the first request (in bare segments, of the first large block) that needs one */
     uint8_t zone;  /* enum vp_zone_name */
+};
+
+/* Handles side by side in bare segments that are mapped a second time, or once more: for blocks that come when those of
+ * the other addresses are gone. */
+struct vp_learnt_again {
+    uint64_t from, to, size; /* where they are made, and where else they are mapped; bytes of each */
+    uint32_t count;
+    uint32_t need; /* number of the first large block there */
 };
 
 /* A place in the large zone at which requests were served. */
@@ -53,8 +63,10 @@ struct vp_learnt_device {
     uint64_t total_requests;       /* requests of 1 MiB and more in the run; only the first are remembered */
     struct vp_learnt_run *runs;    /* ordered by `need` */
     struct vp_learnt_slot *slots;
-    uint32_t *requests; /* number of each one's slot, in the program's order */
-    size_t run_count, slot_count, request_count;
+    uint32_t *requests;             /* number of each one's slot, in the program's order */
+    struct vp_learnt_again *agains; /* ordered by `need` */
+    uint32_t *windows;              /* of large blocks in bare segments (pool/bare/lifetimes.h), in order */
+    size_t run_count, slot_count, request_count, again_count, window_count;
 };
 
 struct vp_learnt {

@@ -112,7 +112,7 @@ def what_is_wrong_with_one_is_said():
     whole = text_of()
     write("cut", whole[:-30])
     write("changed", whole.replace("peak,1", "peak,2"))
-    write("newer", text_of(version=2))
+    write("newer", text_of(version=3))
     write("open", mode=0o622)
     os.symlink(write("one"), path("link"))
     write("half.123.new")

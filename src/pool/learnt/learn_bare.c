@@ -1,0 +1,375 @@
+/* What a run learns of bare segments: where handles are to be made, and where else they are to be mapped.
+ *
+ * The cache chose the addresses of its blocks. A *unit* is a slot or a page of these; it is busy while a large block
+ * lies in it. Units that are never busy at the same time can share a handle, which the next run then has mapped at all
+ * of them (ahead_again.c). Each unit, in the order in which they were first busy, gets the first handle that is free
+ * whenever it is busy. Slots and pages need most at different times, so that might take more than was held: then the
+ * slots that are least used are taken as four pages each. If it still takes more, handles are mapped again where they
+ * were at the end of the run.
+ *
+ * See learn.h. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "pool/learnt/learn.h"
+
+#include "base/clock.h"
+#include "base/os_memory.h"
+#include "base/sort.h"
+#include "pool/bare/bare.h"
+
+#include <errno.h>
+
+/* Spans of all units together: 32 MiB. */
+enum { SPANS_MOST = 1 << 22 };
+
+/* Of the slots' handles, the share that may be split into pages; units between two looks at the clock. */
+enum { SPLIT_SHARE = 4, LOOK_AT_CLOCK = 64 };
+
+/* Numbers of large blocks: from one that came until one before which it was gone. */
+struct span {
+    uint32_t begin, end;
+};
+
+struct unit {
+    uint32_t page, pages; /* where it is, and what its handle has */
+    uint32_t span, spans; /* index of its first span, and their number */
+    uint32_t handle;      /* number of its handle */
+    uint32_t next;        /* number of the next unit of that handle, plus 1; 0: none */
+};
+
+struct handle {
+    uint32_t pages; /* 0: it was split */
+    uint32_t first, last;
+    uint32_t begin, end; /* of all its spans */
+    uint32_t spans;
+};
+
+struct sharing {
+    struct vp_pool *pool;
+    struct vp_learnt_device *out;
+    const struct vp_lifetime *lives;
+    uint32_t life_count;
+    size_t page_count;
+    uint8_t *filled, *shared; /* by slot: did a block fill it, and did some lie in a part of it? */
+    uint32_t *at;             /* by page: spans of the unit that begins there; then the unit's number, plus 1 */
+    struct unit *units;
+    struct span *spans;
+    struct handle *handles;
+    uint32_t *first_page; /* by handle: where it is made, plus 1 */
+    size_t unit_count, handle_count, pages;
+    size_t again; /* handles that are to be mapped again, so far */
+    uint64_t until;
+    void *mem;
+    size_t bytes;
+};
+
+/* ---- units ---- */
+
+static size_t page_of(const struct sharing *s, uint64_t offset) {
+    return offset >> s->pool->mem.granularity_shift;
+}
+
+static size_t end_of(const struct sharing *s, const struct vp_lifetime *life) {
+    return page_of(s, life->offset + life->size - 1) + 1;
+}
+
+static bool take_tables(struct sharing *s) {
+    for (uint32_t i = 0; i < s->life_count; i++)
+        s->page_count = vp_greater(s->page_count, vp_round_up(end_of(s, &s->lives[i]), VP_SLOT_PAGES));
+    const size_t slots = vp_round_up(s->page_count / VP_SLOT_PAGES, 8), n = s->page_count;
+    s->bytes = 2 * slots + n * (sizeof *s->at + sizeof *s->units + sizeof *s->handles + sizeof *s->first_page) +
+               (size_t)SPANS_MOST * sizeof *s->spans;
+    if (!(s->mem = vp_os_take_sparse(s->bytes)))
+        return false;
+    s->filled = s->mem;
+    s->shared = s->filled + slots;
+    s->at = (uint32_t *)(void *)(s->shared + slots);
+    s->units = (struct unit *)(s->at + n);
+    s->handles = (struct handle *)(s->units + n);
+    s->first_page = (uint32_t *)(s->handles + n);
+    s->spans = (struct span *)(s->first_page + n);
+    return true;
+}
+
+/* Is a handle of a whole slot wanted there? Blocks that lie in a part of it would pin the rest, unless it was so. */
+static bool is_whole(const struct sharing *s, size_t slot) {
+    const struct vp_mapping *m = vp_mapping_at(&s->pool->mem, vp_bare_addr(s->pool->bare, slot * VP_SLOT_PAGES));
+    return s->filled[slot] && (!s->shared[slot] || (m && vp_bare_pages(s->pool, m->chunk) == VP_SLOT_PAGES));
+}
+
+/* The unit in which a page lies: its first page. `*next` is the page behind it. */
+static size_t unit_at(const struct sharing *s, size_t page, size_t *next) {
+    const size_t slot = page / VP_SLOT_PAGES;
+    const bool whole = is_whole(s, slot);
+    *next = whole ? (slot + 1) * VP_SLOT_PAGES : page + 1;
+    return whole ? slot * VP_SLOT_PAGES : page;
+}
+
+static void mark_slots(struct sharing *s) {
+    for (uint32_t i = 0; i < s->life_count; i++) {
+        const size_t first = page_of(s, s->lives[i].offset), end = end_of(s, &s->lives[i]);
+        for (size_t slot = first / VP_SLOT_PAGES; slot * VP_SLOT_PAGES < end; slot++) {
+            const bool fills = slot * VP_SLOT_PAGES >= first && (slot + 1) * VP_SLOT_PAGES <= end;
+            s->filled[slot] |= fills;
+            s->shared[slot] |= !fills;
+        }
+    }
+}
+
+/* Makes the units, with room for their spans. False: there are too many. */
+static bool make_units(struct sharing *s) {
+    size_t spans = 0;
+    for (uint32_t i = 0; i < s->life_count; i++)
+        for (size_t p = page_of(s, s->lives[i].offset), end = end_of(s, &s->lives[i]), next; p < end; p = next)
+            s->at[unit_at(s, p, &next)]++;
+    for (size_t p = 0, next; p < s->page_count; p = next) {
+        const size_t at = unit_at(s, p, &next), most = s->at[at];
+        if (!most)
+            continue;
+        s->units[s->unit_count++] = (struct unit){(uint32_t)at, (uint32_t)(next - at), (uint32_t)spans, 0, 0, 0};
+        s->at[at] = (uint32_t)s->unit_count;
+        spans += most;
+        if (spans > SPANS_MOST)
+            return false;
+    }
+    return true;
+}
+
+static void note_span(struct sharing *s, struct unit *unit, uint32_t begin, uint32_t end) {
+    struct span *last = &s->spans[unit->span + unit->spans - 1];
+    if (!unit->spans || last->end < begin)
+        s->spans[unit->span + unit->spans++] = (struct span){begin, end};
+    else if (last->end < end)
+        last->end = end;
+}
+
+static void note_spans(struct sharing *s) {
+    for (uint32_t i = 0; i < s->life_count; i++) {
+        const uint32_t end = atomic_load_explicit(&s->lives[i].end, memory_order_relaxed);
+        for (size_t p = page_of(s, s->lives[i].offset), stop = end_of(s, &s->lives[i]), next; p < stop; p = next)
+            note_span(s, &s->units[s->at[unit_at(s, p, &next)] - 1], i, end);
+    }
+}
+
+static uint32_t first_use(const struct sharing *s, const struct unit *unit) {
+    return s->spans[unit->span].begin;
+}
+
+static bool comes_later(const void *x, const void *y, const void *ctx) {
+    const struct unit *a = x, *b = y;
+    const uint32_t first = first_use(ctx, a), other = first_use(ctx, b);
+    return first != other ? first > other : a->page > b->page;
+}
+
+/* ---- handles ---- */
+
+static bool overlap(const struct sharing *s, const struct unit *a, const struct unit *b) {
+    const struct span *x = &s->spans[a->span], *y = &s->spans[b->span];
+    const struct span *const x_end = x + a->spans, *const y_end = y + b->spans;
+    while (x < x_end && y < y_end) {
+        if (x->begin < y->end && y->begin < x->end)
+            return true;
+        if (x->end <= y->end)
+            x++;
+        else
+            y++;
+    }
+    return false;
+}
+
+static bool has_time(const struct sharing *s, const struct handle *h, const struct unit *unit) {
+    if (h->pages != unit->pages)
+        return false;
+    const struct span *first = &s->spans[unit->span], *last = first + unit->spans - 1;
+    if (h->end <= first->begin || last->end <= h->begin)
+        return true;
+    for (uint32_t u = h->first; u; u = s->units[u - 1].next)
+        if (overlap(s, &s->units[u - 1], unit))
+            return false;
+    return true;
+}
+
+/* Gives the unit of that number a handle: the first that is free in time, or a new one. */
+static void give_handle(struct sharing *s, uint32_t number) {
+    struct unit *unit = &s->units[number];
+    size_t i = 0;
+    while (i < s->handle_count && !has_time(s, &s->handles[i], unit))
+        i++;
+    struct handle *h = &s->handles[i];
+    const struct span *first = &s->spans[unit->span], *last = first + unit->spans - 1;
+    if (i == s->handle_count) {
+        *h = (struct handle){.pages = unit->pages, .begin = first->begin, .end = last->end};
+        s->handle_count++;
+        s->pages += unit->pages;
+    }
+    if (h->last)
+        s->units[h->last - 1].next = number + 1;
+    else
+        h->first = number + 1;
+    h->last = number + 1;
+    h->begin = (uint32_t)vp_lesser(h->begin, first->begin);
+    h->end = (uint32_t)vp_greater(h->end, last->end);
+    h->spans += unit->spans;
+    unit->handle = (uint32_t)i;
+    unit->next = 0;
+}
+
+/* False: there is no time left. */
+static bool give_handles(struct sharing *s) {
+    for (size_t i = 0; i < s->unit_count; i++) {
+        if (i % LOOK_AT_CLOCK == 0 && vp_clock_ns() > s->until)
+            return false;
+        give_handle(s, (uint32_t)i);
+    }
+    return true;
+}
+
+static struct handle *least_used_slot(const struct sharing *s) {
+    struct handle *least = NULL;
+    for (struct handle *h = s->handles; h < s->handles + s->handle_count; h++)
+        if (h->pages == VP_SLOT_PAGES && (!least || h->spans < least->spans))
+            least = h;
+    return least;
+}
+
+static void split(struct sharing *s, struct handle *h) {
+    uint32_t next;
+    h->pages = 0;
+    s->pages -= VP_SLOT_PAGES;
+    for (uint32_t u = h->first; u; u = next) {
+        const struct unit whole = s->units[u - 1];
+        next = whole.next;
+        s->units[u - 1].pages = 1;
+        give_handle(s, u - 1);
+        for (uint32_t i = 1; i < VP_SLOT_PAGES; i++) {
+            s->units[s->unit_count] = (struct unit){whole.page + i, 1, whole.span, whole.spans, 0, 0};
+            give_handle(s, (uint32_t)s->unit_count++);
+        }
+    }
+}
+
+/* Splits slots until all handles together have at most `most` pages. False: in vain. */
+static bool fit(struct sharing *s, size_t most) {
+    struct handle *h;
+    size_t splits = s->handle_count / SPLIT_SHARE;
+    while (s->pages > most && splits-- && (h = least_used_slot(s)) && vp_clock_ns() < s->until)
+        split(s, h);
+    return s->pages <= most;
+}
+
+/* ---- the result ---- */
+
+static void add_again(struct sharing *s, uint64_t from, uint64_t to, uint64_t size, uint32_t need) {
+    struct vp_learnt_device *out = s->out;
+    struct vp_learnt_again *last = out->again_count ? &out->agains[out->again_count - 1] : NULL;
+    if (s->again == VP_LEARNT_HANDLES)
+        return;
+    s->again++;
+    if (last && last->size == size && last->need == need && last->from + last->count * size == from &&
+        last->to + last->count * size == to)
+        last->count++;
+    else if (out->again_count < VP_LEARNT_AGAINS)
+        out->agains[out->again_count++] = (struct vp_learnt_again){from, to, size, 1, need};
+}
+
+static void tell_shared(struct sharing *s) {
+    const unsigned shift = s->pool->mem.granularity_shift;
+    vp_sort(s->units, sizeof *s->units, s->unit_count, comes_later, s);
+    for (const struct unit *unit = s->units; unit < s->units + s->unit_count; unit++) {
+        const uint64_t at = (uint64_t)unit->page << shift, size = (uint64_t)unit->pages << shift;
+        uint32_t *first = &s->first_page[unit->handle];
+        if (*first) {
+            add_again(s, (uint64_t)(*first - 1) << shift, at, size, first_use(s, unit));
+        } else {
+            vp_learn_add_run(s->out, VP_ZONE_BARE, at, size, first_use(s, unit));
+            *first = unit->page + 1;
+        }
+    }
+}
+
+/* The unit at the beginning of a mapping; NULL: no large block was there. */
+static const struct unit *unit_of(const struct sharing *s, const struct vp_mapping *m) {
+    const struct vp_bare *bare = s->pool->bare;
+    const size_t page = m->addr - bare->base < bare->size ? vp_bare_page(bare, m->addr) : SIZE_MAX;
+    return page < s->page_count && s->at[page] ? &s->units[s->at[page] - 1] : NULL;
+}
+
+/* The mapping of the chunk where a large block came first; NULL: none has come. */
+static const struct vp_mapping *earliest(const struct sharing *s, const struct vp_chunk *chunk) {
+    const struct vp_mapping *best = NULL;
+    for (const struct vp_mapping *m = chunk->mappings; m; m = m->next)
+        if (unit_of(s, m) && (!best || first_use(s, unit_of(s, m)) < first_use(s, unit_of(s, best))))
+            best = m;
+    return best;
+}
+
+static bool needed_later(const void *x, const void *y, const void *ctx) {
+    const struct vp_learnt_again *a = x, *b = y;
+    return a->need != b->need ? a->need > b->need : a->to > b->to;
+}
+
+static void tell_mapped(struct sharing *s, const struct vp_chunk *chunk) {
+    const struct vp_bare *bare = s->pool->bare;
+    const struct vp_mapping *first = earliest(s, chunk);
+    vp_learn_add_run(s->out, VP_ZONE_BARE, first->addr - bare->base, chunk->size, first_use(s, unit_of(s, first)));
+    for (const struct vp_mapping *m = chunk->mappings; m; m = m->next)
+        if (m != first && unit_of(s, m))
+            add_again(s, first->addr - bare->base, m->addr - bare->base, chunk->size, first_use(s, unit_of(s, m)));
+}
+
+static bool is_bare(const struct vp_pool *pool, const struct vp_chunk *chunk) {
+    return chunk->home && !chunk->exported && chunk->home->addr - pool->bare->base < pool->bare->size;
+}
+
+static void tell(struct sharing *s, bool shares) {
+    const struct vp_chunk *chunk;
+    vp_list_each(chunk, &s->pool->mem.chunks, link) {
+        if (!is_bare(s->pool, chunk))
+            continue;
+        if (!s->mem || !earliest(s, chunk))
+            vp_learn_add_run(s->out, VP_ZONE_BARE, chunk->home->addr - s->pool->bare->base, chunk->size, 0);
+        else if (!shares)
+            tell_mapped(s, chunk);
+    }
+    if (shares)
+        tell_shared(s);
+    else
+        vp_sort(s->out->agains, sizeof *s->out->agains, s->out->again_count, needed_later, NULL);
+}
+
+/* The most pages that may be held for large blocks. */
+static size_t most_of(const struct sharing *s) {
+    const struct vp_chunk *chunk;
+    size_t others = 0;
+    vp_list_each(chunk, &s->pool->mem.chunks, link)
+        others += earliest(s, chunk) ? 0 : chunk->size;
+    const size_t held = s->pool->mem.stats.peak_held_bytes;
+    return held > others ? (held - others) >> s->pool->mem.granularity_shift : 0;
+}
+
+void vp_learn_bare(struct vp_pool *pool, uint64_t until, struct vp_learnt_device *out) {
+    const struct vp_lifetimes *l = pool->bare ? pool->bare->lifetimes : NULL;
+    struct sharing s = {.pool = pool, .out = out, .until = until};
+    if (!pool->bare)
+        return;
+    if (l && !atomic_load(&l->lost)) {
+        s.lives = l->each;
+        s.life_count = atomic_load(&l->count);
+    }
+    bool shares = false;
+    if (s.life_count && take_tables(&s)) {
+        mark_slots(&s);
+        if (make_units(&s)) {
+            note_spans(&s);
+            vp_sort(s.units, sizeof *s.units, s.unit_count, comes_later, &s);
+            for (uint32_t i = 0; i < s.unit_count; i++)
+                s.at[s.units[i].page] = i + 1;
+            const size_t most = most_of(&s);
+            shares = give_handles(&s) && fit(&s, most);
+        }
+        for (size_t i = 0; i < s.life_count / VP_LIFETIMES_WINDOW; i++)
+            out->windows[out->window_count++] = atomic_load(&l->windows[i]);
+    }
+    tell(&s, shares);
+    if (s.mem)
+        vp_os_give(s.mem, s.bytes);
+}

@@ -1,0 +1,247 @@
+/* Bare segments in a second run: handles lie ahead at all addresses at which blocks come in turn. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bare_test.h"
+
+#include "base/clock.h"
+#include "base/os_memory.h"
+#include "memory/chunk.h"
+#include "pool/learnt/ahead.h"
+#include "pool/learnt/learn.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Blocks that come in turn, in segments of their own; what they have in all while one is there; rounds that fill two
+ * windows. */
+enum { BLOCKS = 3, ROUNDS = 12 };
+static const size_t BLOCK = 4 * MiB, MORE = 8 * MiB;
+
+static CUdeviceptr blocks[BLOCKS], more;
+static CUstream stream;
+static struct vp_learnt plan; /* then the pool's */
+static struct vp_ahead_batch batch;
+
+/* A process begins, with a block of another kind, so that there is a pool. */
+static void begin(void) {
+    door_open(SIM);
+    stream = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_free(door_malloc(PAGE)));
+    pool_of(0)->learn = vp_learn_create();
+    cr_assert(pool_of(0)->learn);
+}
+
+static void make_segments(void) {
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = segment(BLOCK, stream);
+    more = segment(MORE, stream);
+}
+
+/* Its blocks come and go, one after the other, and have their own contents. */
+static void go_round(int rounds) {
+    for (int r = 0; r < rounds; r++)
+        for (int i = 0; i < BLOCKS; i++) {
+            use(blocks[i], BLOCK, stream);
+            cu_ok(cuMemsetD8Async(blocks[i], (unsigned char)(i + 1), BLOCK, stream));
+            cu_ok(cuStreamSynchronize(stream));
+            cr_assert_eq(((unsigned char *)blocks[i])[BLOCK - 1], i + 1);
+            unuse(blocks[i], BLOCK);
+        }
+}
+
+/* The last block takes more than all that came before: what is made for it is the last part. */
+static size_t learn_text(char *text) {
+    struct vp_learnt learnt = {.device_count = 1};
+    void *arrays;
+    size_t bytes;
+    begin();
+    make_segments();
+    go_round(ROUNDS);
+    use(more, MORE, stream);
+    cr_assert_eq(vp_learn_sum_up(pool_of(0), vp_clock_ns() + VP_LEARN_NS, &learnt.device[0], &arrays, &bytes), 0);
+    const size_t length = vp_learnt_print(&learnt, text);
+    vp_os_give(arrays, bytes);
+    unuse(more, MORE);
+    door_close();
+    return length;
+}
+
+/* By a process of its own. */
+static void learn(void) {
+    size_t *shared = mmap(NULL, sizeof *shared + VP_LEARNT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                          -1, 0);
+    char *const text = (char *)(shared + 1);
+    const char *why;
+    unsigned line;
+    int status;
+    cr_assert_neq(shared, MAP_FAILED);
+    const pid_t child = fork();
+    if (!child) {
+        *shared = learn_text(text);
+        _exit(0);
+    }
+    cr_assert(waitpid(child, &status, 0) == child && !status);
+    cr_assert_eq(vp_learnt_parse(text, *shared, &plan, &why, &line), 0, "line %u: %s", line, why);
+    munmap(shared, sizeof *shared + VP_LEARNT_BYTES);
+}
+
+static void begin_with_plan(void) {
+    struct vp_learnt copy = plan;
+    begin();
+    cr_assert_eq(vp_ahead_start(pool_of(0), &copy, true), 0);
+    make_segments();
+}
+
+static bool make_one(void) {
+    if (!vp_ahead_begin(pool_of(0)->ahead, &batch))
+        return false;
+    vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    vp_ahead_end(pool_of(0)->ahead, &batch, true);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    return true;
+}
+
+static unsigned long calls(void) {
+    return maps() + vp_sim_calls("cuMemSetAccess") + vp_sim_calls("cuMemCreate");
+}
+
+static uint64_t planned(const struct vp_learnt_device *d) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < d->run_count; i++)
+        bytes += d->runs[i].zone == VP_ZONE_BARE ? d->runs[i].size * d->runs[i].count : 0;
+    return bytes;
+}
+
+static uint64_t again(const struct vp_learnt_device *d) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < d->again_count; i++)
+        bytes += d->agains[i].size * d->agains[i].count;
+    return bytes;
+}
+
+Test(bare, blocks_that_come_in_turn_share_their_handles_in_a_plan) {
+    learn();
+    const struct vp_learnt_device *d = &plan.device[0];
+    cr_assert_leq(planned(d), d->peak_held);
+    cr_assert_eq(planned(d) + again(d), BLOCKS * BLOCK + MORE, "each address has one");
+    cr_assert_geq(again(d), 2 * BLOCK);
+    cr_assert_eq(d->window_count, (BLOCKS * ROUNDS + 1) / VP_LIFETIMES_WINDOW);
+    vp_learnt_finish(&plan);
+}
+
+Test(bare, a_block_under_which_handles_were_mapped_again_takes_no_call) {
+    learn();
+    begin_with_plan();
+    while (make_one())
+        continue;
+    const size_t made = held();
+    const unsigned long before = calls();
+    cr_assert_eq(pool_of(0)->ahead->next_again, plan.device[0].again_count);
+    go_round(ROUNDS);
+    cr_assert_eq(calls(), before, "%lu", calls() - before);
+    cr_assert_leq(held(), made);
+    while (make_one())
+        continue;
+    const unsigned long late = maps();
+    use(more, MORE, stream);
+    cr_assert_eq(maps(), late, "in step the last part is made, too: %lu", maps() - late);
+    cr_assert_leq(pool_of(0)->mem.stats.peak_held_bytes, plan.device[0].peak_held, "%zu pages more", (pool_of(0)->mem.stats.peak_held_bytes - plan.device[0].peak_held) / PAGE);
+    unuse(more, MORE);
+    cr_assert(vp_ahead_blocks_in_step(pool_of(0)->ahead) == VP_AHEAD_IN_STEP);
+    door_close();
+}
+
+Test(bare, for_blocks_of_other_sizes_no_more_is_made) {
+    learn();
+    begin_with_plan();
+    pool_of(0)->ahead->trusted = false;
+    for (int i = 0; i < 2 * VP_LIFETIMES_WINDOW; i++) {
+        use(blocks[0], MiB + (size_t)i % 3 * PAGE, stream);
+        unuse(blocks[0], MiB + (size_t)i % 3 * PAGE);
+    }
+    const size_t before = held();
+    while (make_one())
+        continue;
+    cr_assert_leq(held(), before + PAGE, "but for what other blocks may want: %zu", (held() - before) / PAGE);
+    cr_assert(vp_ahead_blocks_in_step(pool_of(0)->ahead) == VP_AHEAD_OUT_OF_STEP);
+    cr_assert_not(vp_ahead_blocks_kin(pool_of(0)->ahead));
+    door_close();
+}
+
+/* Begins to map some handles again. */
+static void begin_again(void) {
+    learn();
+    begin_with_plan();
+    do
+        cr_assert(vp_ahead_begin(pool_of(0)->ahead, &batch));
+    while (!batch.again && (vp_ahead_make(pool_of(0)->mem.drv, &batch),
+                            vp_ahead_end(pool_of(0)->ahead, &batch, true), true));
+    cr_assert_gt(batch.count, 1);
+}
+
+static struct vp_chunk *chunk_of(unsigned i) {
+    const struct vp_learnt_again *a = &plan.device[0].agains[batch.run];
+    return vp_mapping_at(&pool_of(0)->mem, pool_of(0)->bare->base + a->from + i * a->size)->chunk;
+}
+
+/* A chunk goes back to the device, and another one may get its handle's number and its place. */
+static void replace(unsigned i) {
+    struct vp_memory *mem = &pool_of(0)->mem;
+    struct vp_chunk *chunk = chunk_of(i);
+    const CUdeviceptr at = chunk->current->addr;
+    const size_t size = chunk->size;
+    cr_assert(vp_chunk_give_back(mem, chunk));
+    cr_assert_eq(vp_chunk_create(mem, size, false, &chunk), 0);
+    cr_assert_eq(vp_stitch_map(mem, &chunk, 1, at), 0);
+}
+
+Test(bare, a_handle_that_went_before_it_was_mapped_again_is_not) {
+    begin_again();
+    replace(0);
+    const size_t before = held();
+    const CUdeviceptr to = batch.addr;
+    vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    vp_ahead_end(pool_of(0)->ahead, &batch, true);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    cr_assert_null(vp_mapping_at(&pool_of(0)->mem, to));
+    cr_assert_eq(held(), before);
+    go_round(2);
+    door_close();
+}
+
+Test(bare, a_handle_that_went_while_it_was_mapped_again_is_let_go_of) {
+    begin_again();
+    const size_t before = held();
+    const CUdeviceptr to = batch.addr;
+    const size_t size = batch.size;
+    vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    replace(1);
+    vp_ahead_end(pool_of(0)->ahead, &batch, true);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    cr_assert_not_null(vp_mapping_at(&pool_of(0)->mem, to));
+    cr_assert_null(vp_mapping_at(&pool_of(0)->mem, to + size));
+    cr_assert_eq(held(), before);
+    go_round(2);
+    door_close();
+}
+
+static void refused(const char *name, long nth) {
+    begin_again();
+    const size_t before = held();
+    vp_sim_fail(name, nth, CUDA_ERROR_OUT_OF_MEMORY);
+    vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    vp_ahead_end(pool_of(0)->ahead, &batch, true);
+    cr_assert(vp_pool_check(pool_of(0), stderr));
+    cr_assert_eq(held(), before);
+    cr_assert_eq(pool_of(0)->ahead->next_again, plan.device[0].again_count, "no more is tried");
+    go_round(2);
+    door_close();
+}
+
+Test(bare, what_the_driver_refuses_to_map_again_is_left) {
+    refused("cuMemMap", 2);
+}
+
+Test(bare, what_the_driver_refuses_to_open_again_is_left) {
+    refused("cuMemSetAccess", 1);
+}
