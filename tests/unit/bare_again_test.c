@@ -145,7 +145,8 @@ Test(bare, a_block_under_which_handles_were_mapped_again_takes_no_call) {
     const unsigned long late = maps();
     use(more, MORE, stream);
     cr_assert_eq(maps(), late, "in step the last part is made, too: %lu", maps() - late);
-    cr_assert_leq(pool_of(0)->mem.stats.peak_held_bytes, plan.device[0].peak_held, "%zu pages more", (pool_of(0)->mem.stats.peak_held_bytes - plan.device[0].peak_held) / PAGE);
+    cr_assert_leq(pool_of(0)->mem.stats.peak_held_bytes, plan.device[0].peak_held, "%zu pages more",
+                  (pool_of(0)->mem.stats.peak_held_bytes - plan.device[0].peak_held) / PAGE);
     unuse(more, MORE);
     cr_assert(vp_ahead_blocks_in_step(pool_of(0)->ahead) == VP_AHEAD_IN_STEP);
     door_close();
@@ -174,8 +175,8 @@ static void begin_again(void) {
     begin_with_plan();
     do
         cr_assert(vp_ahead_begin(pool_of(0)->ahead, &batch));
-    while (!batch.again && (vp_ahead_make(pool_of(0)->mem.drv, &batch),
-                            vp_ahead_end(pool_of(0)->ahead, &batch, true), true));
+    while (!batch.again &&
+           (vp_ahead_make(pool_of(0)->mem.drv, &batch), vp_ahead_end(pool_of(0)->ahead, &batch, true), true));
     cr_assert_gt(batch.count, 1);
 }
 
