@@ -121,15 +121,6 @@ static void forget_short(struct summing *s) {
     }
 }
 
-void vp_learn_add_run(struct vp_learnt_device *out, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need) {
-    struct vp_learnt_run *last = out->run_count ? &out->runs[out->run_count - 1] : NULL;
-    if (last && last->zone == zone && last->size == size && last->offset + last->size * last->count == offset &&
-        last->need == need)
-        last->count++;
-    else if (out->run_count < VP_LEARNT_RUNS)
-        out->runs[out->run_count++] = (struct vp_learnt_run){offset, size, 1, need, zone};
-}
-
 static size_t handle_of(size_t share) {
     size_t size = HANDLE_LEAST;
     while (size < HANDLE_MOST && size < share)
@@ -161,7 +152,7 @@ static void cut_into_handles(struct summing *s) {
             pages *= 2;
         n = pages;
         if (first->need != UINT32_MAX)
-            vp_learn_add_run(s->out, VP_ZONE_LARGE, c * s->g, n * s->g, need);
+            vp_learnt_add_run(s->out, VP_ZONE_LARGE, c * s->g, n * s->g, need);
     }
 }
 
@@ -193,7 +184,7 @@ static void add_small(struct summing *s, const struct vp_chunk *chunk, uint64_t 
         return;
     while (size > s->g && *end + size > total)
         size /= 2;
-    vp_learn_add_run(s->out, VP_ZONE_SMALL, *end, size, need_of(s->learn, chunk->birth));
+    vp_learnt_add_run(s->out, VP_ZONE_SMALL, *end, size, need_of(s->learn, chunk->birth));
     *end += size;
 }
 

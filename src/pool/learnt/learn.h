@@ -57,8 +57,6 @@ static inline bool vp_learn_stays(const struct vp_learn_item *item, uint32_t cou
     return item->end == count && item->begin < count / 2;
 }
 
-/* Appends a run of handles to the plan, or lengthens the last one. */
-void vp_learn_add_run(struct vp_learnt_device *out, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need);
 /* learn_bare.c: appends the runs of bare segments, in no order, and tells what is mapped again, and the windows.
  * `until` as above. */
 void vp_learn_bare(struct vp_pool *pool, uint64_t until, struct vp_learnt_device *out);

@@ -280,7 +280,7 @@ static void tell_shared(struct sharing *s) {
         if (*first) {
             add_again(s, (uint64_t)(*first - 1) << shift, at, size, first_use(s, unit));
         } else {
-            vp_learn_add_run(s->out, VP_ZONE_BARE, at, size, first_use(s, unit));
+            vp_learnt_add_run(s->out, VP_ZONE_BARE, at, size, first_use(s, unit));
             *first = unit->page + 1;
         }
     }
@@ -310,7 +310,7 @@ static bool needed_later(const void *x, const void *y, const void *ctx) {
 static void tell_mapped(struct sharing *s, const struct vp_chunk *chunk) {
     const struct vp_bare *bare = s->pool->bare;
     const struct vp_mapping *first = earliest(s, chunk);
-    vp_learn_add_run(s->out, VP_ZONE_BARE, first->addr - bare->base, chunk->size, first_use(s, unit_of(s, first)));
+    vp_learnt_add_run(s->out, VP_ZONE_BARE, first->addr - bare->base, chunk->size, first_use(s, unit_of(s, first)));
     for (const struct vp_mapping *m = chunk->mappings; m; m = m->next)
         if (m != first && unit_of(s, m))
             add_again(s, first->addr - bare->base, m->addr - bare->base, chunk->size, first_use(s, unit_of(s, m)));
@@ -326,7 +326,7 @@ static void tell(struct sharing *s, bool shares) {
         if (!is_bare(s->pool, chunk))
             continue;
         if (!s->mem || !earliest(s, chunk))
-            vp_learn_add_run(s->out, VP_ZONE_BARE, chunk->home->addr - s->pool->bare->base, chunk->size, 0);
+            vp_learnt_add_run(s->out, VP_ZONE_BARE, chunk->home->addr - s->pool->bare->base, chunk->size, 0);
         else if (!shares)
             tell_mapped(s, chunk);
     }

@@ -357,6 +357,15 @@ void vp_learnt_finish(struct vp_learnt *learnt) {
     *learnt = (struct vp_learnt){0};
 }
 
+void vp_learnt_add_run(struct vp_learnt_device *device, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need) {
+    struct vp_learnt_run *last = device->run_count ? &device->runs[device->run_count - 1] : NULL;
+    if (last && last->zone == zone && last->size == size && last->offset + last->size * last->count == offset &&
+        last->need == need)
+        last->count++;
+    else if (device->run_count < VP_LEARNT_RUNS)
+        device->runs[device->run_count++] = (struct vp_learnt_run){offset, size, 1, need, zone};
+}
+
 /* ---- writing ---- */
 
 struct writer {

@@ -84,6 +84,9 @@ struct vp_learnt {
 int vp_learnt_parse(const char *text, size_t length, struct vp_learnt *out, const char **why, unsigned *line);
 void vp_learnt_finish(struct vp_learnt *learnt);
 
+/* Appends a handle to the device's runs, which have room for VP_LEARNT_RUNS, or lengthens the last one by it. */
+void vp_learnt_add_run(struct vp_learnt_device *device, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need);
+
 /* Writes the text of a plan to `text`, of at least VP_LEARNT_BYTES. Returns its length; 0: it does not fit. */
 size_t vp_learnt_print(const struct vp_learnt *learnt, char *text);
 
