@@ -158,7 +158,8 @@ int vp_bare_add(struct vp_pool *pool, size_t size, struct vp_context *ctx, struc
         timeline->refs++;
     }
     for (size_t slot = first / VP_SLOT_PAGES; slot < (first + pages) / VP_SLOT_PAGES; slot++)
-        bare->slots[slot] = (struct vp_bare_slot){.segment = segment, .last = bare->slots[slot].last};
+        bare->slots[slot] = (struct vp_bare_slot){
+            .segment = segment, .last = bare->slots[slot].last, .expects = bare->slots[slot].expects};
     /* A block reported too late, after the last segment here had ended, does not belong to this one. */
     for (size_t p = first; p < first + pages; p++)
         atomic_fetch_and(&bare->pages[p].word, VP_PAGE_STALE);

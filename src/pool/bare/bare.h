@@ -105,6 +105,7 @@ struct vp_bare_segment {
 struct vp_bare_slot {
     struct vp_bare_segment *segment;
     uint32_t last;        /* its last use, in the past */
+    uint32_t expects;     /* when a block comes first, by a plan: past.now by then; 0: it names none */
     uint32_t rested, seq; /* as for a page: of the block that filled the slot */
     bool unnumbered;      /* that block left without an event number */
     unsigned char inside; /* pages with blocks that do not fill the slot. Under the cache's lock */

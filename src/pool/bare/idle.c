@@ -136,6 +136,18 @@ static uint32_t next_use(const struct vp_bare *bare, size_t p, size_t end, uint3
     return soonest == VP_BARE_NEVER && !past->match ? unknown : soonest;
 }
 
+/* When a block comes first at one of the chunk's addresses, as a plan has it. */
+static uint32_t expected(const struct vp_bare *bare, const struct vp_chunk *chunk, uint32_t now) {
+    uint32_t soonest = VP_BARE_NEVER;
+    for (const struct vp_mapping *m = chunk->mappings; m; m = m->next) {
+        if (m->addr - bare->base >= bare->size)
+            continue;
+        const uint32_t next = bare->slots[vp_bare_page(bare, m->addr) / VP_SLOT_PAGES].expects;
+        soonest = next > now && next < soonest ? next : soonest;
+    }
+    return soonest;
+}
+
 /* Describes an idle chunk: when it will be used next, wherever it is mapped. Of a slot without large blocks nothing is
  * known: twice as long as it has been idle is assumed. Without the cache's lock the past is not read, as it may be
  * being written. */
@@ -154,6 +166,7 @@ static struct vp_bare_idle describe(const struct vp_pool *pool, struct vp_chunk 
         const size_t first = vp_bare_page(bare, chunk->current->addr);
         one.next = now + 2 * (now - one.rested);
         one.next = is_bare ? next_use(bare, first, first + pages, one.next) : one.next;
+        one.next = (uint32_t)vp_lesser(one.next, expected(bare, chunk, now));
     }
     for (const struct vp_mapping *m = chunk->mappings; m && past->match; m = m->next) {
         if (m->addr - bare->base >= bare->size)

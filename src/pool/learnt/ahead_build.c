@@ -313,6 +313,14 @@ static bool agree(struct vp_memory *mem, const struct vp_ahead_batch *batch) {
            (!(batch->devices & ~devices) && !vp_chunk_open(mem, batch->addr, batch->size * batch->count));
 }
 
+/* Notes when blocks are to come where the builder has mapped something. */
+static void note_expected(struct vp_ahead *p, const struct vp_ahead_batch *batch, CUdeviceptr end) {
+    struct vp_bare *bare = p->pool->bare;
+    const uint32_t need = batch->again ? p->plan.agains[batch->run].need : p->plan.runs[batch->run].need;
+    for (CUdeviceptr at = batch->addr; at < end; at += p->pool->mem.granularity)
+        bare->slots[vp_bare_page(bare, at) / VP_SLOT_PAGES].expects = need;
+}
+
 void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool background) {
     struct vp_memory *mem = &p->pool->mem;
     unsigned done = 0;
@@ -327,6 +335,8 @@ void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool b
                !vp_chunk_adopt(mem, batch->handles[done], batch->size, batch->addr + batch->size * done))
             done++;
     undo(mem->drv, batch, done);
+    if (batch->bare)
+        note_expected(p, batch, batch->addr + batch->size * done);
     if (batch->bare) {
         const CUdeviceptr stop = batch->addr + batch->size * done;
         if (stop < p->way_end)

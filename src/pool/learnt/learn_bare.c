@@ -4,8 +4,8 @@
  * lies in it. Units that are never busy at the same time can share a handle, which the next run then has mapped at all
  * of them (ahead_again.c). Each unit, in the order in which they were first busy, gets the first handle that is free
  * whenever it is busy. Slots and pages need most at different times, so that might take more than was held: then the
- * slots that are least used are taken as four pages each. If it still takes more, handles are mapped again where they
- * were at the end of the run.
+ * slots that are least used are taken as four pages each. If it still takes more, there are as many handles as were
+ * held, and who finds none that is free gets the one that is busy at the fewest of its times: there another must do.
  *
  * See learn.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -56,6 +56,7 @@ struct sharing {
     struct handle *handles;
     uint32_t *first_page; /* by handle: where it is made, plus 1 */
     size_t unit_count, handle_count, pages;
+    size_t most;  /* pages of all handles together */
     size_t again; /* handles that are to be mapped again, so far */
     uint64_t until;
     void *mem;
@@ -162,38 +163,52 @@ static bool comes_later(const void *x, const void *y, const void *ctx) {
 
 /* ---- handles ---- */
 
-static bool overlap(const struct sharing *s, const struct unit *a, const struct unit *b) {
+/* How often two units are busy at the same time; counts to `enough`. */
+static size_t overlaps(const struct sharing *s, const struct unit *a, const struct unit *b, size_t enough) {
     const struct span *x = &s->spans[a->span], *y = &s->spans[b->span];
     const struct span *const x_end = x + a->spans, *const y_end = y + b->spans;
-    while (x < x_end && y < y_end) {
-        if (x->begin < y->end && y->begin < x->end)
-            return true;
+    size_t count = 0;
+    while (x < x_end && y < y_end && count < enough) {
+        count += x->begin < y->end && y->begin < x->end;
         if (x->end <= y->end)
             x++;
         else
             y++;
     }
-    return false;
+    return count;
 }
 
-static bool has_time(const struct sharing *s, const struct handle *h, const struct unit *unit) {
-    if (h->pages != unit->pages)
-        return false;
+/* How often the handle is busy when the unit is; counts to `enough`. */
+static size_t busy(const struct sharing *s, const struct handle *h, const struct unit *unit, size_t enough) {
     const struct span *first = &s->spans[unit->span], *last = first + unit->spans - 1;
+    size_t count = 0;
     if (h->end <= first->begin || last->end <= h->begin)
-        return true;
-    for (uint32_t u = h->first; u; u = s->units[u - 1].next)
-        if (overlap(s, &s->units[u - 1], unit))
-            return false;
-    return true;
+        return 0;
+    for (uint32_t u = h->first; u && count < enough; u = s->units[u - 1].next)
+        count += overlaps(s, &s->units[u - 1], unit, enough - count);
+    return count;
 }
 
-/* Gives the unit of that number a handle: the first that is free in time, or a new one. */
+/* The handle that is least often busy when the unit is, and of these the first; at most `most` times. If there is none:
+ * the number of handles. */
+static size_t find_handle(const struct sharing *s, const struct unit *unit, size_t most) {
+    size_t best = s->handle_count, fewer_than = most + 1;
+    for (size_t i = 0; i < s->handle_count && fewer_than; i++) {
+        const size_t count = s->handles[i].pages == unit->pages ? busy(s, &s->handles[i], unit, fewer_than) : SIZE_MAX;
+        if (count < fewer_than) {
+            best = i;
+            fewer_than = count;
+        }
+    }
+    return best;
+}
+
+/* Gives the unit of that number a handle: the first that is free in time, a new one, or the least busy one. */
 static void give_handle(struct sharing *s, uint32_t number) {
     struct unit *unit = &s->units[number];
-    size_t i = 0;
-    while (i < s->handle_count && !has_time(s, &s->handles[i], unit))
-        i++;
+    size_t i = find_handle(s, unit, 0);
+    if (i == s->handle_count && s->pages + unit->pages > s->most)
+        i = find_handle(s, unit, SIZE_MAX - 1);
     struct handle *h = &s->handles[i];
     const struct span *first = &s->spans[unit->span], *last = first + unit->spans - 1;
     if (i == s->handle_count) {
@@ -256,6 +271,31 @@ static bool fit(struct sharing *s, size_t most) {
     return s->pages <= most;
 }
 
+/* Begins again, without the last units, which came by splitting. */
+static void take_handles_back(struct sharing *s, size_t units) {
+    while (s->handle_count)
+        s->handles[--s->handle_count] = (struct handle){0};
+    s->pages = 0;
+    s->unit_count = units;
+    for (size_t i = 0, next; i < units; i++) {
+        unit_at(s, s->units[i].page, &next);
+        s->units[i].pages = (uint32_t)(next - s->units[i].page);
+    }
+}
+
+/* False: there is no time left. */
+static bool share_handles(struct sharing *s, size_t most) {
+    const size_t units = s->unit_count;
+    s->most = SIZE_MAX;
+    if (!give_handles(s))
+        return false;
+    if (fit(s, most))
+        return true;
+    take_handles_back(s, units);
+    s->most = most;
+    return give_handles(s);
+}
+
 /* ---- the result ---- */
 
 static void add_again(struct sharing *s, uint64_t from, uint64_t to, uint64_t size, uint32_t need) {
@@ -286,54 +326,29 @@ static void tell_shared(struct sharing *s) {
     }
 }
 
-/* The unit at the beginning of a mapping; NULL: no large block was there. */
-static const struct unit *unit_of(const struct sharing *s, const struct vp_mapping *m) {
+/* Have large blocks been at any of the chunk's addresses? */
+static bool is_shared(const struct sharing *s, const struct vp_chunk *chunk) {
     const struct vp_bare *bare = s->pool->bare;
-    const size_t page = m->addr - bare->base < bare->size ? vp_bare_page(bare, m->addr) : SIZE_MAX;
-    return page < s->page_count && s->at[page] ? &s->units[s->at[page] - 1] : NULL;
-}
-
-/* The mapping of the chunk where a large block came first; NULL: none has come. */
-static const struct vp_mapping *earliest(const struct sharing *s, const struct vp_chunk *chunk) {
-    const struct vp_mapping *best = NULL;
-    for (const struct vp_mapping *m = chunk->mappings; m; m = m->next)
-        if (unit_of(s, m) && (!best || first_use(s, unit_of(s, m)) < first_use(s, unit_of(s, best))))
-            best = m;
-    return best;
-}
-
-static bool needed_later(const void *x, const void *y, const void *ctx) {
-    const struct vp_learnt_again *a = x, *b = y;
-    return a->need != b->need ? a->need > b->need : a->to > b->to;
-}
-
-static void tell_mapped(struct sharing *s, const struct vp_chunk *chunk) {
-    const struct vp_bare *bare = s->pool->bare;
-    const struct vp_mapping *first = earliest(s, chunk);
-    vp_learnt_add_run(s->out, VP_ZONE_BARE, first->addr - bare->base, chunk->size, first_use(s, unit_of(s, first)));
-    for (const struct vp_mapping *m = chunk->mappings; m; m = m->next)
-        if (m != first && unit_of(s, m))
-            add_again(s, first->addr - bare->base, m->addr - bare->base, chunk->size, first_use(s, unit_of(s, m)));
+    for (const struct vp_mapping *m = chunk->mappings; m; m = m->next) {
+        const size_t page = m->addr - bare->base < bare->size ? vp_bare_page(bare, m->addr) : SIZE_MAX;
+        if (page < s->page_count && s->at[page])
+            return true;
+    }
+    return false;
 }
 
 static bool is_bare(const struct vp_pool *pool, const struct vp_chunk *chunk) {
     return chunk->home && !chunk->exported && chunk->home->addr - pool->bare->base < pool->bare->size;
 }
 
+/* What has no large blocks, or was not shared in time, is made where it was first. */
 static void tell(struct sharing *s, bool shares) {
     const struct vp_chunk *chunk;
-    vp_list_each(chunk, &s->pool->mem.chunks, link) {
-        if (!is_bare(s->pool, chunk))
-            continue;
-        if (!s->mem || !earliest(s, chunk))
+    vp_list_each(chunk, &s->pool->mem.chunks, link)
+        if (is_bare(s->pool, chunk) && !(shares && is_shared(s, chunk)))
             vp_learnt_add_run(s->out, VP_ZONE_BARE, chunk->home->addr - s->pool->bare->base, chunk->size, 0);
-        else if (!shares)
-            tell_mapped(s, chunk);
-    }
     if (shares)
         tell_shared(s);
-    else
-        vp_sort(s->out->agains, sizeof *s->out->agains, s->out->again_count, needed_later, NULL);
 }
 
 /* The most pages that may be held for large blocks. */
@@ -341,7 +356,7 @@ static size_t most_of(const struct sharing *s) {
     const struct vp_chunk *chunk;
     size_t others = 0;
     vp_list_each(chunk, &s->pool->mem.chunks, link)
-        others += earliest(s, chunk) ? 0 : chunk->size;
+        others += is_shared(s, chunk) ? 0 : chunk->size;
     const size_t held = s->pool->mem.stats.peak_held_bytes;
     return held > others ? (held - others) >> s->pool->mem.granularity_shift : 0;
 }
@@ -358,13 +373,11 @@ void vp_learn_bare(struct vp_pool *pool, uint64_t until, struct vp_learnt_device
     bool shares = false;
     if (s.life_count && take_tables(&s)) {
         mark_slots(&s);
-        if (make_units(&s)) {
+        if ((shares = make_units(&s))) {
+            const size_t most = most_of(&s);
             note_spans(&s);
             vp_sort(s.units, sizeof *s.units, s.unit_count, comes_later, &s);
-            for (uint32_t i = 0; i < s.unit_count; i++)
-                s.at[s.units[i].page] = i + 1;
-            const size_t most = most_of(&s);
-            shares = give_handles(&s) && fit(&s, most);
+            shares = share_handles(&s, most);
         }
         for (size_t i = 0; i < s.life_count / VP_LIFETIMES_WINDOW; i++)
             out->windows[out->window_count++] = atomic_load(&l->windows[i]);
