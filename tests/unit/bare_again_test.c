@@ -67,7 +67,7 @@ static size_t learn_text(char *text) {
 }
 
 /* By a process of its own. */
-static void learn(void) {
+static void learn_by(size_t (*run)(char *text)) {
     size_t *shared = mmap(NULL, sizeof *shared + VP_LEARNT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                           -1, 0);
     char *const text = (char *)(shared + 1);
@@ -77,12 +77,16 @@ static void learn(void) {
     cr_assert_neq(shared, MAP_FAILED);
     const pid_t child = fork();
     if (!child) {
-        *shared = learn_text(text);
+        *shared = run(text);
         _exit(0);
     }
     cr_assert(waitpid(child, &status, 0) == child && !status);
     cr_assert_eq(vp_learnt_parse(text, *shared, &plan, &why, &line), 0, "line %u: %s", line, why);
     munmap(shared, sizeof *shared + VP_LEARNT_BYTES);
+}
+
+static void learn(void) {
+    learn_by(learn_text);
 }
 
 static void begin_with_plan(void) {
@@ -245,4 +249,61 @@ Test(bare, what_the_driver_refuses_to_map_again_is_left) {
 
 Test(bare, what_the_driver_refuses_to_open_again_is_left) {
     refused("cuMemSetAccess", 1);
+}
+
+/* ---- what is learnt ---- */
+
+enum { THREE = 3 };
+static CUdeviceptr three[THREE];
+
+/* Each two of three blocks are there at the same time, but never all three. */
+static size_t learn_pairs(char *text) {
+    struct vp_learnt learnt = {.device_count = 1};
+    void *arrays;
+    size_t bytes;
+    begin();
+    for (int i = 0; i < THREE; i++)
+        three[i] = segment(BLOCK, stream);
+    for (int i = 0; i < 2 * THREE; i++) {
+        const int a = i % THREE, b = (i + 1) % THREE;
+        use(three[a], BLOCK, stream);
+        use(three[b], BLOCK, stream);
+        unuse(three[a], BLOCK);
+        unuse(three[b], BLOCK);
+    }
+    cr_assert_eq(vp_learn_sum_up(pool_of(0), vp_clock_ns() + VP_LEARN_NS, &learnt.device[0], &arrays, &bytes), 0);
+    const size_t length = vp_learnt_print(&learnt, text);
+    vp_os_give(arrays, bytes);
+    door_close();
+    return length;
+}
+
+Test(bare, blocks_that_cannot_all_share_take_no_more_than_was_held) {
+    learn_by(learn_pairs);
+    const struct vp_learnt_device *d = &plan.device[0];
+    cr_assert_lt(d->peak_held, THREE * BLOCK, "the cache itself got by with less");
+    cr_assert_leq(planned(d), d->peak_held);
+    cr_assert_eq(planned(d) + again(d), THREE * BLOCK, "each address has one: %zu MiB",
+                 (size_t)(planned(d) + again(d)) / MiB);
+    vp_learnt_finish(&plan);
+}
+
+/* Where nothing repeats, what rested longest is taken first; but not what the plan wants next. */
+Test(bare, memory_where_a_block_comes_soon_by_the_plan_is_taken_last) {
+    begin();
+    make_segments();
+    use(blocks[0], BLOCK, stream);
+    use(blocks[1], BLOCK, stream);
+    unuse(blocks[0], BLOCK);
+    unuse(blocks[1], BLOCK);
+    struct vp_bare *bare = pool_of(0)->bare;
+    for (int i = 0; i < 2; i++)
+        for (size_t page = vp_bare_page(bare, blocks[i]); page < vp_bare_page(bare, blocks[i] + BLOCK); page++)
+            bare->slots[page / VP_SLOT_PAGES].expects = vp_bare_past_now(&bare->past) + (i ? 1000 : 2);
+    use(blocks[2], BLOCK, stream);
+    const size_t first = BLOCK - vp_bare_lacking(bare, blocks[0], BLOCK) * PAGE,
+                 second = BLOCK - vp_bare_lacking(bare, blocks[1], BLOCK) * PAGE;
+    cr_assert_gt(first, second, "%zu and %zu KiB", first / KiB, second / KiB);
+    unuse(blocks[2], BLOCK);
+    door_close();
 }
