@@ -3,9 +3,8 @@
  * The cache chose the addresses of its blocks. A *unit* is a slot or a page of these; it is busy while a large block
  * lies in it. Units that are never busy at the same time can share a handle, which the next run then has mapped at all
  * of them (ahead_again.c). Each unit, in the order in which they were first busy, gets the first handle that is free
- * whenever it is busy. Slots and pages need most at different times, so that might take more than was held: then the
- * slots that are least used are taken as four pages each. If it still takes more, there are as many handles as were
- * held, and who finds none that is free gets the one that is busy at the fewest of its times: there another must do.
+ * whenever it is busy, or a new one. Once there are as many as were held, who finds none that is free gets the one that
+ * is busy at the fewest of its times: there, memory must still be moved.
  *
  * See learn.h. */
 /* SPDX-License-Identifier: Apache-2.0 */
@@ -16,13 +15,11 @@
 #include "base/sort.h"
 #include "pool/bare/bare.h"
 
-#include <errno.h>
-
 /* Spans of all units together: 32 MiB. */
 enum { SPANS_MOST = 1 << 22 };
 
-/* Of the slots' handles, the share that may be split into pages; units between two looks at the clock. */
-enum { SPLIT_SHARE = 4, LOOK_AT_CLOCK = 64 };
+/* Units between two looks at the clock. */
+enum { LOOK_AT_CLOCK = 64 };
 
 /* Numbers of large blocks: from one that came until one before which it was gone. */
 struct span {
@@ -37,10 +34,9 @@ struct unit {
 };
 
 struct handle {
-    uint32_t pages; /* 0: it was split */
-    uint32_t first, last;
-    uint32_t begin, end; /* of all its spans */
-    uint32_t spans;
+    uint32_t pages;
+    uint32_t first, last; /* numbers of its first and last unit, plus 1 */
+    uint32_t begin, end;  /* of all its spans */
 };
 
 struct sharing {
@@ -55,9 +51,9 @@ struct sharing {
     struct span *spans;
     struct handle *handles;
     uint32_t *first_page; /* by handle: where it is made, plus 1 */
-    size_t unit_count, handle_count, pages;
-    size_t most;  /* pages of all handles together */
-    size_t again; /* handles that are to be mapped again, so far */
+    size_t unit_count, handle_count;
+    size_t pages, most; /* of all handles together: so far, and at most */
+    size_t again;       /* handles that are to be mapped again, so far */
     uint64_t until;
     void *mem;
     size_t bytes;
@@ -223,7 +219,6 @@ static void give_handle(struct sharing *s, uint32_t number) {
     h->last = number + 1;
     h->begin = (uint32_t)vp_lesser(h->begin, first->begin);
     h->end = (uint32_t)vp_greater(h->end, last->end);
-    h->spans += unit->spans;
     unit->handle = (uint32_t)i;
     unit->next = 0;
 }
@@ -236,64 +231,6 @@ static bool give_handles(struct sharing *s) {
         give_handle(s, (uint32_t)i);
     }
     return true;
-}
-
-static struct handle *least_used_slot(const struct sharing *s) {
-    struct handle *least = NULL;
-    for (struct handle *h = s->handles; h < s->handles + s->handle_count; h++)
-        if (h->pages == VP_SLOT_PAGES && (!least || h->spans < least->spans))
-            least = h;
-    return least;
-}
-
-static void split(struct sharing *s, struct handle *h) {
-    uint32_t next;
-    h->pages = 0;
-    s->pages -= VP_SLOT_PAGES;
-    for (uint32_t u = h->first; u; u = next) {
-        const struct unit whole = s->units[u - 1];
-        next = whole.next;
-        s->units[u - 1].pages = 1;
-        give_handle(s, u - 1);
-        for (uint32_t i = 1; i < VP_SLOT_PAGES; i++) {
-            s->units[s->unit_count] = (struct unit){whole.page + i, 1, whole.span, whole.spans, 0, 0};
-            give_handle(s, (uint32_t)s->unit_count++);
-        }
-    }
-}
-
-/* Splits slots until all handles together have at most `most` pages. False: in vain. */
-static bool fit(struct sharing *s, size_t most) {
-    struct handle *h;
-    size_t splits = s->handle_count / SPLIT_SHARE;
-    while (s->pages > most && splits-- && (h = least_used_slot(s)) && vp_clock_ns() < s->until)
-        split(s, h);
-    return s->pages <= most;
-}
-
-/* Begins again, without the last units, which came by splitting. */
-static void take_handles_back(struct sharing *s, size_t units) {
-    while (s->handle_count)
-        s->handles[--s->handle_count] = (struct handle){0};
-    s->pages = 0;
-    s->unit_count = units;
-    for (size_t i = 0, next; i < units; i++) {
-        unit_at(s, s->units[i].page, &next);
-        s->units[i].pages = (uint32_t)(next - s->units[i].page);
-    }
-}
-
-/* False: there is no time left. */
-static bool share_handles(struct sharing *s, size_t most) {
-    const size_t units = s->unit_count;
-    s->most = SIZE_MAX;
-    if (!give_handles(s))
-        return false;
-    if (fit(s, most))
-        return true;
-    take_handles_back(s, units);
-    s->most = most;
-    return give_handles(s);
 }
 
 /* ---- the result ---- */
@@ -374,10 +311,10 @@ void vp_learn_bare(struct vp_pool *pool, uint64_t until, struct vp_learnt_device
     if (s.life_count && take_tables(&s)) {
         mark_slots(&s);
         if ((shares = make_units(&s))) {
-            const size_t most = most_of(&s);
             note_spans(&s);
             vp_sort(s.units, sizeof *s.units, s.unit_count, comes_later, &s);
-            shares = share_handles(&s, most);
+            s.most = most_of(&s);
+            shares = give_handles(&s);
         }
         for (size_t i = 0; i < s.life_count / VP_LIFETIMES_WINDOW; i++)
             out->windows[out->window_count++] = atomic_load(&l->windows[i]);
