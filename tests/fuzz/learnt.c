@@ -10,10 +10,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void check_agains(const struct vp_learnt_device *d) {
+    uint64_t handles = 0;
+    for (size_t i = 0; i < d->again_count; i++) {
+        const struct vp_learnt_again *again = &d->agains[i];
+        const uint64_t bytes = again->size * again->count;
+        handles += again->count;
+        if (!again->size || !again->count || again->size % d->granularity || again->from % d->granularity ||
+            again->to % d->granularity || bytes > VP_LEARNT_MOST || again->from + bytes > VP_LEARNT_MOST ||
+            again->to + bytes > VP_LEARNT_MOST || (i && again->need < again[-1].need))
+            fuzz_fail("handles %zu mapped again on device %u", i, d->device);
+    }
+    if (handles > VP_LEARNT_HANDLES)
+        fuzz_fail("%zu handles mapped again", (size_t)handles);
+}
+
 static void check_device(const struct vp_learnt_device *d) {
     uint64_t handles = 0;
     if (!d->granularity || d->granularity & (d->granularity - 1) || d->run_count > VP_LEARNT_RUNS ||
-        d->slot_count > VP_LEARNT_SLOTS || d->request_count > VP_LEARNT_REQUESTS || !memchr(d->name, 0, sizeof d->name))
+        d->slot_count > VP_LEARNT_SLOTS || d->request_count > VP_LEARNT_REQUESTS || d->again_count > VP_LEARNT_AGAINS ||
+        d->window_count > VP_LEARNT_WINDOWS || !memchr(d->name, 0, sizeof d->name))
         fuzz_fail("device %u is out of its bounds", d->device);
     for (size_t i = 0; i < d->run_count; i++) {
         const struct vp_learnt_run *run = &d->runs[i];
@@ -32,11 +48,13 @@ static void check_device(const struct vp_learnt_device *d) {
             fuzz_fail("request %zu of device %u", i, d->device);
     if (handles > VP_LEARNT_HANDLES)
         fuzz_fail("%zu handles", (size_t)handles);
+    check_agains(d);
 }
 
 static bool same(const struct vp_learnt_device *a, const struct vp_learnt_device *b) {
     bool equal = a->run_count == b->run_count && a->slot_count == b->slot_count && a->device == b->device &&
-                 a->request_count == b->request_count && a->memory == b->memory && !strcmp(a->name, b->name);
+                 a->request_count == b->request_count && a->memory == b->memory && !strcmp(a->name, b->name) &&
+                 a->again_count == b->again_count && a->window_count == b->window_count;
     for (size_t i = 0; equal && i < a->run_count; i++)
         equal = a->runs[i].offset == b->runs[i].offset && a->runs[i].size == b->runs[i].size &&
                 a->runs[i].count == b->runs[i].count && a->runs[i].need == b->runs[i].need &&
@@ -44,7 +62,12 @@ static bool same(const struct vp_learnt_device *a, const struct vp_learnt_device
     for (size_t i = 0; equal && i < a->slot_count; i++)
         equal = a->slots[i].size == b->slots[i].size && a->slots[i].offset == b->slots[i].offset &&
                 a->slots[i].alone == b->slots[i].alone;
-    return equal && !memcmp(a->requests, b->requests, a->request_count * sizeof *a->requests);
+    for (size_t i = 0; equal && i < a->again_count; i++)
+        equal = a->agains[i].from == b->agains[i].from && a->agains[i].to == b->agains[i].to &&
+                a->agains[i].size == b->agains[i].size && a->agains[i].count == b->agains[i].count &&
+                a->agains[i].need == b->agains[i].need;
+    return equal && !memcmp(a->requests, b->requests, a->request_count * sizeof *a->requests) &&
+           !memcmp(a->windows, b->windows, a->window_count * sizeof *a->windows);
 }
 
 static void check_again(const struct vp_learnt *learnt) {
