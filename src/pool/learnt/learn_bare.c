@@ -45,7 +45,7 @@ struct sharing {
     const struct vp_lifetime *lives;
     uint32_t life_count;
     size_t page_count;
-    uint8_t *filled, *shared; /* by slot: did a block fill it, and did some lie in a part of it? */
+    uint8_t *filled, *shared; /* by slot: how many blocks filled it, and how many lay in a part of it; at most 255 */
     uint32_t *at;             /* by page: spans of the unit that begins there; then the unit's number, plus 1 */
     struct unit *units;
     struct span *spans;
@@ -87,10 +87,12 @@ static bool take_tables(struct sharing *s) {
     return true;
 }
 
-/* Is a handle of a whole slot wanted there? Blocks that lie in a part of it would pin the rest, unless it was so. */
+/* Is a handle of a whole slot wanted there? Blocks that lie in a part of it pin the rest. Where there were many of
+ * these, or the slot was in pages at the end, it is to be so from the beginning. */
 static bool is_whole(const struct sharing *s, size_t slot) {
     const struct vp_mapping *m = vp_mapping_at(&s->pool->mem, vp_bare_addr(s->pool->bare, slot * VP_SLOT_PAGES));
-    return s->filled[slot] && (!s->shared[slot] || (m && vp_bare_pages(s->pool, m->chunk) == VP_SLOT_PAGES));
+    const bool was = m && vp_bare_pages(s->pool, m->chunk) == VP_SLOT_PAGES;
+    return s->filled[slot] && (!s->shared[slot] || (was && s->filled[slot] >= s->shared[slot]));
 }
 
 /* The unit in which a page lies: its first page. `*next` is the page behind it. */
@@ -106,8 +108,8 @@ static void mark_slots(struct sharing *s) {
         const size_t first = page_of(s, s->lives[i].offset), end = end_of(s, &s->lives[i]);
         for (size_t slot = first / VP_SLOT_PAGES; slot * VP_SLOT_PAGES < end; slot++) {
             const bool fills = slot * VP_SLOT_PAGES >= first && (slot + 1) * VP_SLOT_PAGES <= end;
-            s->filled[slot] |= fills;
-            s->shared[slot] |= !fills;
+            s->filled[slot] += fills && s->filled[slot] < UINT8_MAX;
+            s->shared[slot] += !fills && s->shared[slot] < UINT8_MAX;
         }
     }
 }
