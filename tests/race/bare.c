@@ -1,14 +1,17 @@
 /* Two threads of one cache on bare segments, others that allocate, trim, capture and end streams: every byte is its
  * owner's, and a block that was let in has memory.
  *
- * usage: race_bare [pins|captures|pools]...
+ * usage: race_bare [pins|captures|pools|plan]...
  *   pins       another thread pins parts of the segments, without the cache's lock, as who makes a handle of them does
  *   captures   captures last while blocks come and go
- *   pools      a thread's segments are a pool that is set back now and then */
+ *   pools      a thread's segments are a pool that is set back now and then
+ *   plan       another thread makes handles ahead and maps them at further addresses, by a plan of other blocks */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "race.h"
 
 #include "pool/bare/bare.h"
+#include "pool/learnt/ahead.h"
+#include "pool/learnt/learn.h"
 #include "process/bare.h"
 #include "process/state.h"
 #include "vpool.h"
@@ -37,7 +40,7 @@ static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int caches;
 static atomic_uint steps; /* of both, in this round */
 static unsigned round_no;
-static bool with_pins, with_captures, with_pools;
+static bool with_pins, with_captures, with_pools, with_plan;
 /* The caches' segments, for whoever pins some. */
 static _Atomic CUdeviceptr known[2 * SEGMENTS];
 
@@ -276,11 +279,73 @@ static void pin(void) {
     }
 }
 
+/* ---- a plan ---- */
+
+enum { PLANNED = 16, AGAINS = 2 * SEGMENTS - 1 };
+static struct vp_learnt_run runs[2];
+static struct vp_learnt_again agains[2 * AGAINS];
+
+/* Slots, and pages behind them, at the beginning of the first segment, are mapped again in each of the others. */
+static void make_plan(struct vp_learnt_device *d) {
+    const size_t page = 64 * KIB, slot = VP_SLOT_PAGES * page, segment = UNITS * UNIT;
+    runs[0] = (struct vp_learnt_run){0, slot, PLANNED, 0, VP_ZONE_BARE};
+    runs[1] = (struct vp_learnt_run){PLANNED * slot, page, PLANNED, 0, VP_ZONE_BARE};
+    for (unsigned i = 0; i < AGAINS; i++) {
+        agains[2 * i] = (struct vp_learnt_again){0, (i + 1) * segment, slot, PLANNED, i};
+        agains[2 * i + 1] = (struct vp_learnt_again){PLANNED * slot, (i + 1) * segment + PLANNED * slot, page, PLANNED,
+                                                     i};
+    }
+    *d = (struct vp_learnt_device){.granularity = page,
+                                   .peak_held = 20 << 20,
+                                   .runs = runs,
+                                   .run_count = 2,
+                                   .agains = agains,
+                                   .again_count = 2 * AGAINS};
+}
+
+static bool await_builder(struct vp_pool *pool) {
+    uint64_t waited = 0;
+    while (pool->ahead->under_way)
+        vp_wait_pause(waited += 1000);
+    return true;
+}
+
+static void open_plan(void) {
+    struct vp_learnt learnt = {.device_count = 1};
+    make_plan(&learnt.device[0]);
+    CHECK(vp_enter());
+    struct vp_pool *pool = vp_state_pool(0);
+    CHECK(pool && (pool->learn = vp_learn_create()) && !vp_ahead_start(pool, &learnt, true));
+    pool->config.await_ahead = await_builder;
+    vp_leave();
+}
+
+/* What was made or skipped is made once more, over and over. */
+static void build(void) {
+    static struct vp_ahead_batch batch;
+    while (atomic_load(&caches)) {
+        CHECK(vp_enter());
+        struct vp_ahead *ahead = vp_state.pools[0]->ahead;
+        if (vp_ahead_begin(ahead, &batch)) {
+            vp_step_out();
+            vp_ahead_make(&vp_state.drv, &batch);
+            vp_step_in();
+            vp_ahead_end(ahead, &batch, true);
+        } else if (!ahead->under_way && !ahead->held_back) {
+            memset(ahead->built, 0, ahead->plan.run_count * sizeof *ahead->built);
+            ahead->next = ahead->next_again = ahead->mapped_again = ahead->refusals = 0;
+            ahead->ended = false;
+        }
+        vp_leave();
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+}
+
 static void racer(int index) {
     if (index < 2)
         run_cache(index);
     else
-        index == 3 ? meddle() : with_pins ? pin() : take();
+        index == 3 ? meddle() : with_plan ? build() : with_pins ? pin() : take();
 }
 
 int main(int argc, char **argv) {
@@ -288,11 +353,14 @@ int main(int argc, char **argv) {
         with_pins |= !strcmp(argv[i], "pins");
         with_captures |= !strcmp(argv[i], "captures");
         with_pools |= !strcmp(argv[i], "pools");
+        with_plan |= !strcmp(argv[i], "plan");
     }
     atomic_store(&vp_bare_pools, with_pools);
     /* The simulated driver has few addresses under ThreadSanitizer. */
     setenv("VPOOL_VA", "4G", 1);
     race_open("granularity=64K,capacity=22M,timeout=3000");
+    if (with_plan)
+        open_plan();
     for (round_no = 0; round_no < ROUNDS; round_no++) {
         atomic_store(&caches, 2);
         atomic_store(&steps, 0);
@@ -302,6 +370,7 @@ int main(int argc, char **argv) {
     /* Another process that lacks memory may ask this one for what it has idle. */
     CHECK(vp_enter());
     const struct vp_bare *bare = vp_state.pools[0]->bare;
+    CHECK(!with_plan || vp_state.pools[0]->ahead->background_calls);
     CHECK(bare && bare->uses_told && !atomic_load(&bare->used) && !atomic_load(&bare->live));
     vp_leave();
     race_close();
