@@ -15,6 +15,8 @@
 #include "base/sort.h"
 #include "pool/bare/bare.h"
 
+#include <string.h>
+
 /* Spans of all units together: 32 MiB. */
 enum { SPANS_MOST = 1 << 22 };
 
@@ -37,6 +39,7 @@ struct handle {
     uint32_t pages;
     uint32_t first, last; /* numbers of its first and last unit, plus 1 */
     uint32_t begin, end;  /* of all its spans */
+    bool taken;           /* for good: it is not free for any later unit */
 };
 
 struct sharing {
@@ -52,6 +55,7 @@ struct sharing {
     struct handle *handles;
     uint32_t *first_page; /* by handle: where it is made, plus 1 */
     size_t unit_count, handle_count;
+    size_t looked_at;   /* of the handles, when the last unit found none that was free, or the first that was, plus 1 */
     size_t pages, most; /* of all handles together: so far, and at most */
     size_t again;       /* handles that are to be mapped again, so far */
     uint64_t until;
@@ -187,12 +191,13 @@ static size_t busy(const struct sharing *s, const struct handle *h, const struct
     return count;
 }
 
-/* The handle that is least often busy when the unit is, and of these the first; at most `most` times. If there is none:
- * the number of handles. */
-static size_t find_handle(const struct sharing *s, const struct unit *unit, size_t most) {
+/* The handle, from `from` on, that is least often busy when the unit is, and of these the first; at most `most` times.
+ * If there is none: the number of handles. */
+static size_t find_handle(const struct sharing *s, const struct unit *unit, size_t from, size_t most) {
     size_t best = s->handle_count, fewer_than = most + 1;
-    for (size_t i = 0; i < s->handle_count && fewer_than; i++) {
-        const size_t count = s->handles[i].pages == unit->pages ? busy(s, &s->handles[i], unit, fewer_than) : SIZE_MAX;
+    for (size_t i = from; i < s->handle_count && fewer_than; i++) {
+        const struct handle *h = &s->handles[i];
+        const size_t count = h->pages == unit->pages && !h->taken ? busy(s, h, unit, fewer_than) : SIZE_MAX;
         if (count < fewer_than) {
             best = i;
             fewer_than = count;
@@ -201,12 +206,21 @@ static size_t find_handle(const struct sharing *s, const struct unit *unit, size
     return best;
 }
 
+/* Does the unit want what the one before it wanted, as those of one block do? Then no handle that was not free for that
+ * is free now. */
+static bool wants_the_same(const struct sharing *s, const struct unit *unit) {
+    const struct unit *before = unit - 1;
+    return unit > s->units && before->pages == unit->pages && before->spans == unit->spans &&
+           !memcmp(&s->spans[before->span], &s->spans[unit->span], unit->spans * sizeof *s->spans);
+}
+
 /* Gives the unit of that number a handle: the first that is free in time, a new one, or the least busy one. */
 static void give_handle(struct sharing *s, uint32_t number) {
     struct unit *unit = &s->units[number];
-    size_t i = find_handle(s, unit, 0);
+    size_t i = find_handle(s, unit, wants_the_same(s, unit) ? s->looked_at : 0, 0);
+    s->looked_at = i + 1;
     if (i == s->handle_count && s->pages + unit->pages > s->most)
-        i = find_handle(s, unit, SIZE_MAX - 1);
+        i = find_handle(s, unit, 0, SIZE_MAX - 1);
     struct handle *h = &s->handles[i];
     const struct span *first = &s->spans[unit->span], *last = first + unit->spans - 1;
     if (i == s->handle_count) {
@@ -221,6 +235,7 @@ static void give_handle(struct sharing *s, uint32_t number) {
     h->last = number + 1;
     h->begin = (uint32_t)vp_lesser(h->begin, first->begin);
     h->end = (uint32_t)vp_greater(h->end, last->end);
+    h->taken |= unit->spans == 1 && first->end == UINT32_MAX;
     unit->handle = (uint32_t)i;
     unit->next = 0;
 }
