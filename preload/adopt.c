@@ -17,6 +17,7 @@
 
 #define EXPANDABLE "expandable_segments:True"
 #define PREALLOCATE "XLA_PYTHON_CLIENT_PREALLOCATE"
+#define XLA "/xla_" /* JAX's plug-in; before 0.4.26 xla_extension.so */
 
 /* This library's own; empty where it cannot be told. */
 static char own_path[PATH_MAX];
@@ -30,15 +31,17 @@ static struct setting {
     const char *agrees;
     const char *needs;
     const char *framework;
-    const char *kept; /* the variable kept although it disagrees */
+    const char *library; /* what the path of the framework's library holds, if this chooses its allocator */
+    const char *kept;    /* the variable kept although it disagrees */
+    bool set;
 } settings[] = {
     /* PyTorch's, which VPOOL_ADOPT=bare leaves out, comes first. */
     {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync", "backend:cudaMallocAsync", NULL,
-     "PyTorch"},
-    {"XLA_PYTHON_CLIENT_ALLOCATOR", NULL, "cuda_async", "cuda_async", NULL, "JAX"},
+     "PyTorch", "/libc10_cuda"},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", NULL, "cuda_async", "cuda_async", NULL, "JAX", XLA},
     /* Taken as false: vp_adopt_threshold(). */
     {PREALLOCATE, NULL, "false", "false", "XLA_PYTHON_CLIENT_ALLOCATOR", "JAX"},
-    {"TF_GPU_ALLOCATOR", NULL, "cuda_malloc_async", "cuda_malloc_async", NULL, "TensorFlow"},
+    {"TF_GPU_ALLOCATOR", NULL, "cuda_malloc_async", "cuda_malloc_async", NULL, "TensorFlow", "/libtensorflow"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", NULL, "true", "true", "TF_GPU_ALLOCATOR", "TensorFlow"},
     /* Who has another value there has another tool, and no framework minds: it agrees. */
     {"NVTX_INJECTION64_PATH", NULL, own_path, "", NULL, "NVTX"},
@@ -99,8 +102,9 @@ static void find_own_path(void) {
 }
 
 /* Sets one, and adds it to the mark. */
-static void set(const struct setting *setting, char *mark, size_t room) {
+static void set(struct setting *setting, char *mark, size_t room) {
     size_t used = strlen(mark);
+    setting->set = true;
     libc.setenv(setting->variable, setting->value, 0);
     snprintf(mark + used, room - used, "%s%s=%s", used ? " " : "", setting->variable, setting->value);
 }
@@ -172,7 +176,7 @@ void vp_adopt_torch(void) {
 
 void vp_adopt_changed(void) {
     const char *value = vp_adopt_async ? libc.getenv(settings[TORCH].variable) : NULL;
-    vp_adopt_async = false;
+    vp_adopt_async = settings[TORCH].set = false;
     if (value && strcmp(value, settings[TORCH].value) == 0)
         libc.unsetenv(settings[TORCH].variable);
 }
@@ -190,9 +194,30 @@ void *vp_adopt_threshold(const void *caller, CUmemPool_attribute attr, void *val
     if (!keeps_nothing || attr != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD || !value || !*threshold ||
         *threshold == UINT64_MAX || libc.getenv(PREALLOCATE))
         return value;
-    /* JAX's plug-in; before 0.4.26 xla_extension.so. */
     const struct link_map *object = vp_object_at(caller);
-    return object && strstr(object->l_name, "/xla_") ? &none : value;
+    return object && strstr(object->l_name, XLA) ? &none : value;
+}
+
+/* How many objects had been loaded when no framework that we chose for was among them. */
+static atomic_ullong others;
+
+static int is_adopted(struct dl_phdr_info *object, size_t size, void *loaded) {
+    (void)size;
+    *(unsigned long long *)loaded = object->dlpi_adds;
+    if (object->dlpi_adds == atomic_load(&others))
+        return -1;
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (settings[i].set && settings[i].library && strstr(object->dlpi_name, settings[i].library))
+            return 1;
+    return 0;
+}
+
+bool vp_adopt_has_any(void) {
+    unsigned long long loaded = 0;
+    const int found = dl_iterate_phdr(is_adopted, &loaded);
+    if (!found)
+        atomic_store(&others, loaded);
+    return found > 0;
 }
 
 /* With expandable segments PyTorch's cache is not over memory of ours. */

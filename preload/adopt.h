@@ -27,6 +27,9 @@ void vp_adopt_read(void);
  * a backend there that is not in use: unsets ours. */
 void vp_adopt_changed(void);
 
+/* Is a framework loaded that makes stream-ordered calls because of us, where its own cache would make none? */
+bool vp_adopt_has_any(void);
+
 /* Returns the value to set for an attribute of a memory pool: `value`, or a pointer to 0. XLA's allocator sets a
  * release threshold, reads it back, and preallocates that much if XLA_PYTHON_CLIENT_PREALLOCATE is unset: it shall find
  * 0. If that were false, it would set no threshold, but also report no limit (bytes_limit), which programs plan by. */

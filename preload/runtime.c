@@ -69,7 +69,11 @@ static bool free_now(void *ptr) {
 static bool free_async(void *ptr, CUstream stream) {
     CUresult res = SHORT(vp_door_enter() || vp_api_ready(), cuMemFreeAsync,
                          vp_api_free_async((CUdeviceptr)(uintptr_t)ptr, stream));
-    return short_way(res, 0, NULL, 0);
+    if (short_way(res, 0, NULL, 0))
+        return true;
+    if (res == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        vp_api_free_async_refused((CUdeviceptr)(uintptr_t)ptr);
+    return false;
 }
 
 /* The result of a failed free for the program (not of a free of NULL, which makes a context). PyTorch's other backend

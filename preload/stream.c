@@ -5,11 +5,12 @@
  * do, so streams wait only where CUDA's would (see vp_api_coupled). A wait is reported before it is queued; an import
  * after it, since nobody can have used it yet. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "adopt.h"
 #include "make.h"
 
 #define VP_MAKE_CAPTURE(symbol, like, ...)                                                                             \
-    VP_MAKE_BRACKETED(symbol, like, vp_api_capture_beginning(a), vp_api_capture_began(a, res == CUDA_SUCCESS),         \
-                      __VA_ARGS__)
+    VP_MAKE_BRACKETED(symbol, like, vp_api_capture_beginning(a, vp_adopt_has_any()),                                   \
+                      vp_api_capture_began(a, res == CUDA_SUCCESS), __VA_ARGS__)
 
 /* Reports a wait for a value in memory, which any process or device may write. */
 static void waits(void) {

@@ -168,7 +168,9 @@ __attribute__((noinline)) static CUresult alloc_locked(CUdeviceptr *out, size_t 
         vp_state_pool(timeline->context->device)) {
         struct vp_mempool *mp = handle ? vp_mempool_of(handle) : vp_state.current[timeline->context->device];
         pool = mp && !mp->dead ? vp_state_pool(mp->device) : NULL;
-        if (pool) {
+        if (pool && vp_forbidden_ordered()) {
+            res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        } else if (pool) {
             struct vp_request req = {.asked = size,
                                      .timeline = timeline,
                                      .context = timeline->context,
@@ -272,6 +274,12 @@ CUresult vp_api_free(CUdeviceptr ptr) {
     return res;
 }
 
+static __thread CUdeviceptr refused __attribute__((tls_model("initial-exec")));
+
+void vp_api_free_async_refused(CUdeviceptr ptr) {
+    refused = ptr;
+}
+
 __attribute__((noinline)) static CUresult free_locked(CUdeviceptr ptr, CUstream stream) {
     struct vp_pool *pool;
     struct vp_region *r;
@@ -281,7 +289,14 @@ __attribute__((noinline)) static CUresult free_locked(CUdeviceptr ptr, CUstream 
         return res;
     vp_state.doors |= 1u << VP_PASSED_cuMemFreeAsync;
     /* On a capturing stream, or an invalid one, CUDA's own error is the answer, and the block stays live. */
-    if ((r = vp_state_find(ptr, &pool)) && !vp_timeline_get(&vp_state.timelines, stream, &timeline)) {
+    r = vp_state_find(ptr, &pool);
+    if (r && vp_timeline_get(&vp_state.timelines, stream, &timeline))
+        r = NULL;
+    const bool again = r && refused == ptr && vp_api_captures();
+    refused = 0;
+    if (again || (r && vp_forbidden_ordered())) {
+        res = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    } else if (r) {
         uint64_t serial = r->serial, asked = r->asked;
         const bool bare = r->bare, spilled = r->spilled;
         struct vp_mempool *tried = __builtin_expect(asked >= VP_GIVING_LEAST, false) ? vp_trial_of(pool, r) : NULL;

@@ -13,11 +13,12 @@ static __thread bool begins __attribute__((tls_model("initial-exec")));
  * other thread is in the library until the capture has begun.
  *
  * Not analysed, like the next function: this one takes the lock, and that one releases it. */
-VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream) {
+VP_NOT_ANALYSED void vp_api_capture_beginning(CUstream stream, bool adopted) {
     struct vp_timeline *timeline;
     if (!vp_enter())
         return;
     begins = true;
+    vp_state.adopted = adopted;
     /* Of what a block was promised not all can be had in a capture. While one is waited for, another may be promised.
      */
     for (bool waited = true; waited;) {

@@ -218,6 +218,10 @@ CUresult vp_api_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, 
     struct vp_mempool *mp = enter_with(pool, true);
     if (!mp)
         return VP_NOT_OURS;
+    if (vp_forbidden_ordered()) {
+        vp_leave();
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     vp_parking_flush(vp_state.pools[mp->device], VP_FLUSH_ALL);
     note_peaks(mp);
     switch (attr) {
@@ -277,6 +281,10 @@ CUresult vp_api_pool_trim_to(CUmemoryPool pool, size_t keep) {
     struct vp_mempool *mp = enter_with(pool, true);
     if (!mp)
         return VP_NOT_OURS;
+    if (vp_forbidden_ordered()) {
+        vp_leave();
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     struct vp_pool *device = vp_state.pools[mp->device];
     const struct vp_mempool *other;
     vp_parking_flush(device, VP_FLUSH_ALL);

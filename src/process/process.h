@@ -53,6 +53,8 @@ CUresult vp_api_free(CUdeviceptr ptr);
 /* cuMemAllocAsync (`pool` NULL: the device's current pool), cuMemAllocFromPoolAsync, cuMemFreeAsync. */
 CUresult vp_api_alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream stream);
 CUresult vp_api_free_async(CUdeviceptr ptr, CUstream stream);
+/* This thread was just told that captures forbid this free, and comes by once more: the driver is not asked again. */
+void vp_api_free_async_refused(CUdeviceptr ptr) __attribute__((cold));
 
 /* The attempts of one call; zero at first. */
 struct vp_relief {
@@ -132,10 +134,11 @@ void vp_api_context_destroyed(CUcontext ctx, bool ended);
  * was never seen or, with `releasing`, the coming release is not its last. Then nothing needs to be reported. */
 CUcontext vp_api_primary(CUdevice dev, bool releasing);
 
-/* Captures. `beginning` before one begins: from then on no barrier is recorded. `began` after it in any case, by the
+/* Captures. `beginning` before one begins: from then on no barrier is recorded. `adopted`: a framework makes
+ * stream-ordered calls because of us, and captures are not to forbid them. `began` after it in any case, by the
  * same thread, with the success: until then other threads wait, unless the fast path serves them. `ended` after
  * cuStreamEndCapture, whatever it returned. */
-void vp_api_capture_beginning(CUstream stream);
+void vp_api_capture_beginning(CUstream stream, bool adopted);
 void vp_api_capture_began(CUstream stream, bool ok);
 void vp_api_capture_ended(CUstream stream);
 /* Do captures run? Then the driver may be asked what they forbid, which must be once a call: it ends them. */

@@ -84,10 +84,11 @@ struct vp_state {
     atomic_uint came, had; /* threads that found it taken, and those of them that have had it since */
     atomic_int phase;      /* enum vp_phase */
     atomic_bool coupled, shares;
-    bool fills;            /* memory handed out is filled: poison.h */
-    bool fast;             /* the fast path may serve: no check runs after each operation */
-    atomic_bool recording; /* each event is told of */
-    bool published;        /* what changes is told when the lock is let go */
+    bool adopted VP_GUARDED; /* a framework makes stream-ordered calls because of us */
+    bool fills;              /* memory handed out is filled: poison.h */
+    bool fast;               /* the fast path may serve: no check runs after each operation */
+    atomic_bool recording;   /* each event is told of */
+    bool published;          /* what changes is told when the lock is let go */
     struct vp_hooks on;
     struct vp_driver drv;
     struct vp_timelines timelines; /* but for what it says is atomic */
@@ -271,6 +272,11 @@ void vp_captures_over(void) VP_LOCKED;
 static inline VP_LOCKED bool vp_forbidden(void) {
     return __builtin_expect(atomic_load_explicit(&vp_state.timelines.captures, memory_order_relaxed) != 0, false) &&
            vp_captures_forbid(&vp_state.timelines);
+}
+/* The same of a stream-ordered one, on a stream that does not capture. But what a framework asks because of us, it
+ * would have had of its own cache. */
+static inline VP_LOCKED bool vp_forbidden_ordered(void) {
+    return !vp_state.adopted && vp_forbidden();
 }
 /* Drops contexts whose end no call reported. */
 void vp_contexts_drop_lost(void) VP_LOCKED;

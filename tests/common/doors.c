@@ -100,7 +100,7 @@ static CUresult native_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool p
     return pool ? cuMemAllocFromPoolAsync(ptr, size, pool, stream) : cuMemAllocAsync(ptr, size, stream);
 }
 
-CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
+static CUresult alloc_async_now(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
     struct vp_relief relief = {0};
     CUresult res;
     door_served = doors_direct && (res = vp_api_alloc_async(ptr, size, pool, stream)) != VP_NOT_OURS;
@@ -111,6 +111,10 @@ CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUst
         res = TRY(native_alloc_async(ptr, size, pool, stream));
     while (again(res, &relief));
     return res;
+}
+
+CUresult door_alloc_async(CUdeviceptr *ptr, size_t size, CUmemoryPool pool, CUstream stream) {
+    return RELAXED(alloc_async_now(ptr, size, pool, stream));
 }
 
 static CUresult other_take(struct door_other *other, enum door_other_kind kind, CUdevice dev, size_t size) {
@@ -159,10 +163,14 @@ CUresult door_other_give(struct door_other *other) {
     }
 }
 
-CUresult door_free_async(CUdeviceptr ptr, CUstream stream) {
+static CUresult free_async_now(CUdeviceptr ptr, CUstream stream) {
     CUresult res;
     door_served = doors_direct && (res = vp_api_free_async(ptr, stream)) != VP_NOT_OURS;
     return door_served ? res : cuMemFreeAsync(ptr, stream);
+}
+
+CUresult door_free_async(CUdeviceptr ptr, CUstream stream) {
+    return RELAXED(free_async_now(ptr, stream));
 }
 
 CUresult door_mem_info(size_t *free_bytes, size_t *total) {
@@ -233,7 +241,7 @@ CUresult door_stream_destroy(CUstream stream) {
 
 CUresult door_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     if (doors_direct)
-        vp_api_capture_beginning(stream);
+        vp_api_capture_beginning(stream, false);
     gap();
     CUresult res = cuStreamBeginCapture(stream, mode);
     gap();

@@ -259,31 +259,36 @@ Test(api, a_capture_that_does_not_begin_is_not_counted) {
 
 struct asked {
     CUcontext context;
-    CUdeviceptr to_free;
+    CUstream stream; /* for stream-ordered calls; NULL: they are synchronous */
+    CUdeviceptr to_free, allocated;
     CUresult alloc, free;
 };
 
 static void *ask_beside(void *arg) {
     struct asked *asked = arg;
-    CUdeviceptr ptr;
+    CUstream s = asked->stream;
     cu_ok(cuCtxSetCurrent(asked->context));
-    asked->alloc = vp_api_alloc(&ptr, MiB);
-    asked->free = vp_api_free(asked->to_free);
+    asked->alloc = s ? vp_api_alloc_async(&asked->allocated, MiB, NULL, s) : vp_api_alloc(&asked->allocated, MiB);
+    asked->free = s ? vp_api_free_async(asked->to_free, s) : vp_api_free(asked->to_free);
     return NULL;
 }
 
-/* Beside a capture CUDA refuses synchronous allocations and frees, and the capture is over with the first of them; but
- * none that the modes of the capture and of the thread allow. */
+/* Beside a capture CUDA refuses allocations and frees, and the capture is over with the first of them; but none that
+ * the modes of the capture and of the thread allow. What the stream has just freed is not had past that. */
 Test(api, captures_forbid_what_they_do_with_cuda) {
     static const CUresult refused = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     struct asked asked = {.context = door_open(SIM)};
-    for (int i = 0; i < 6; i++) {
-        const CUstreamCaptureMode mode = (CUstreamCaptureMode)(i / 2);
+    CUstream side = door_stream(CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < 12; i++) {
+        const CUstreamCaptureMode mode = (CUstreamCaptureMode)(i / 2 % 3);
         const bool other = i % 2, forbidden = mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
                                               (mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && !other);
         CUstream s = door_stream(other ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING);
         pthread_t thread;
-        asked.to_free = door_malloc(MiB);
+        asked.stream = i < 6 ? NULL : side;
+        asked.to_free = i < 6 ? door_malloc(MiB) : door_take(MiB, side);
+        for (int warm = 0; warm < 3; warm++)
+            cu_ok(door_free_async(door_take(MiB, side), side));
         cu_ok(door_begin_capture(s, mode));
         if (other)
             cr_assert(!pthread_create(&thread, NULL, ask_beside, &asked) && !pthread_join(thread, NULL));
@@ -294,6 +299,43 @@ Test(api, captures_forbid_what_they_do_with_cuda) {
         cr_assert_eq(door_end_capture(s, NULL), forbidden ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS);
         cr_assert_eq(vp_api_owns(asked.to_free), forbidden, "a free that was refused has freed nothing");
     }
+    door_close();
+}
+
+/* But a framework that makes stream-ordered calls because of the library has a cache of its own without it. */
+Test(api, captures_forbid_no_framework_what_its_own_cache_would_serve) {
+    struct asked asked = {.context = door_open(SIM), .stream = door_stream(CU_STREAM_NON_BLOCKING)};
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    asked.to_free = door_take(MiB, asked.stream);
+    vp_api_capture_beginning(s, true);
+    cu_ok(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    vp_api_capture_began(s, true);
+    ask_beside(&asked);
+    cu_ok(asked.alloc);
+    cu_ok(asked.free);
+    cu_ok(door_end_capture(s, NULL));
+    cr_assert(!vp_api_owns(asked.to_free));
+    asked.to_free = asked.allocated;
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    ask_beside(&asked);
+    cr_assert_eq(asked.free, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "none is there any more");
+    cr_assert_eq(door_end_capture(s, NULL), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    door_close();
+}
+
+/* This thread's call comes by a second time: what it was told is not asked again, since that might end another capture;
+ * but only of that call, and only while a capture runs. */
+Test(api, a_refused_free_is_asked_about_once) {
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr ptr = door_take(MiB, side), more = door_take(2 * MiB, side);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    vp_api_free_async_refused(ptr);
+    cr_assert_eq(vp_api_free_async(ptr, side), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    cu_ok(vp_api_free_async(ptr, side));
+    cu_ok(door_end_capture(s, NULL));
+    vp_api_free_async_refused(more);
+    cu_ok(vp_api_free_async(more, side));
     door_close();
 }
 

@@ -321,7 +321,7 @@ Test(rules, a_capture_begins_alone) {
     CUstream capture = door_stream(CU_STREAM_DEFAULT);
     pthread_t other;
     cu_ok(door_free(door_malloc(SIZE)));
-    vp_api_capture_beginning(capture);
+    vp_api_capture_beginning(capture, false);
     cr_assert(!pthread_create(&other, NULL, trim, context));
     usleep(50000);
     cr_assert(!trimmed, "another thread was let in");

@@ -12,7 +12,7 @@ static bool room(size_t size) {
     return slot >= 0 && world.alive + size <= world.most;
 }
 
-/* While a stream captures, stream-ordered calls are served on others that CUDA refuses: docs/limits.md says so. */
+/* While a stream captures, some calls are served that CUDA refuses: docs/limits.md says so. */
 static bool differs_now(void) {
     return world.captures > 0;
 }
@@ -87,7 +87,7 @@ static void alloc_async(void) {
     CUdeviceptr at = UNTOUCHED;
     size_t size = some_size();
     int stream = pick_stream(), pool = one_in(3) ? pick_pool() : -1, context = context_of(stream);
-    if (!room(size) || capturing(stream) || differs_now())
+    if (!room(size) || capturing(stream) || !may_end_captures())
         return;
     int res = pool >= 0 ? CALLS(cuMemAllocFromPoolAsync, &at, size, world.pools[pool].handle, handle_of(stream))
                         : CALLS(cuMemAllocAsync, &at, size, handle_of(stream));
@@ -212,7 +212,8 @@ static void free_any(void) {
             return;
         res = CALL(cuMemFree, b->at);
     } else {
-        if (differs_now() || (b->kind == DEVICE && used_elsewhere(b) && !drained(b)) || !ordered(b, stream))
+        if (!may_end_captures() || (b->kind == DEVICE && used_elsewhere(b) && (world.captures || !drained(b))) ||
+            !ordered(b, stream))
             return;
         res = CALLS(cuMemFreeAsync, b->at, handle_of(stream));
     }

@@ -164,7 +164,7 @@ static void exported(void) {
 
 static void pool_questions(void) {
     int p = pick_pool();
-    if (p < 0 || world.captures)
+    if (p < 0 || (world.captures && !one_in(6)))
         return;
     cuuint64_t value = 0;
     CUmemPool_attribute which = (CUmemPool_attribute)(1 + below(9));

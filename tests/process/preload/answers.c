@@ -116,13 +116,17 @@ static void captures_live_on_beside_what_is_refused(void) {
 static struct {
     CUstreamCaptureMode mode; /* of the thread */
     int call;
-    CUdeviceptr old; /* for the frees */
+    CUdeviceptr old;   /* for the frees */
+    CUdeviceptr taken; /* by the others */
+    CUstream stream;
+    CUmemoryPool pool;
 } beside;
 
 static void *one_call_beside(void *unused) {
     CUdeviceptr ptr = NOWHERE;
     size_t pitch = 7;
     void *at = NULL;
+    cuuint64_t value[2], zero[2] = {0, 0};
 
     (void)unused;
     CHECK_OK(cuCtxSetCurrent(context));
@@ -135,16 +139,36 @@ static void *one_call_beside(void *unused) {
     case 4: SHOW(cudaMalloc(&at, MIB)); break;
     case 5: SHOW(cudaMallocPitch(&at, &pitch, 1000, 1000)); break;
     case 6: SHOW(cudaFree((void *)beside.old)); break;
-    default: SHOW(cuMemFree(beside.old + 512));
+    case 7: SHOW(cuMemFree(beside.old + 512)); break;
+    case 8: SHOW(cuMemAllocAsync(&ptr, MIB, beside.stream)); break;
+    case 9: SHOW(cuMemAllocFromPoolAsync(&ptr, MIB, beside.pool, beside.stream)); break;
+    case 10: SHOW(cuMemAllocAsync(&ptr, (size_t)1 << 44, beside.stream)); break;
+    case 11: SHOW(cuMemAllocAsync(&ptr, 0, beside.stream)); break;
+    case 12: SHOW(cuMemFreeAsync(beside.old, beside.stream)); break;
+    case 13: SHOW(cuMemFreeAsync(0, beside.stream)); break;
+    case 14: SHOW(cudaMallocAsync(&at, MIB, beside.stream)); break;
+    case 15: SHOW(cudaMallocFromPoolAsync(&at, MIB, beside.pool, beside.stream)); break;
+    case 16: SHOW(cudaFreeAsync((void *)beside.old, beside.stream)); break;
+    case 17: SHOW(cudaMallocAsync(&at, MIB, cudaStreamPerThread)); break;
+    case 18: SHOW(cuMemPoolTrimTo(beside.pool, 0)); break;
+    default:
+        for (int i = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES; i <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; i++) {
+            value[0] = value[1] = 77;
+            SHOW(beside.call == 19 ? cuMemPoolGetAttribute(beside.pool, (CUmemPool_attribute)i, value)
+                                   : cuMemPoolSetAttribute(beside.pool, (CUmemPool_attribute)i, zero));
+            printf("%d\n", value[0] == 77 && value[1] == 77);
+        }
     }
     printf("%d %zu\n", ptr == 0, pitch);
+    beside.taken = at ? (CUdeviceptr)at : ptr == NOWHERE ? 0 : ptr;
     SHOW(cudaGetLastError());
     CHECK_OK(cuThreadExchangeStreamCaptureMode(&beside.mode));
     return NULL;
 }
 
-/* Each way of allocating and freeing at once, beside a capture in each mode, by a thread in each mode and by the one
- * that captures: what is refused, whether the capture has ended with that, and that a refused free has freed nothing.
+/* Each way of allocating and freeing, at once and on a stream that does not capture, beside a capture in each mode, by
+ * a thread in each mode and by the one that captures: what is refused, whether the capture has ended with that, and
+ * that a refused free has freed nothing. A stream's last frees are ready to be had again without anybody's being asked.
  */
 static void captures_forbid_what_they_do_with_cuda(void) {
     CUstream stream;
@@ -155,10 +179,15 @@ static void captures_forbid_what_they_do_with_cuda(void) {
 
     start();
     CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    for (int i = 0; i < 3 * 4 * 8; i++) {
+    CHECK_OK(cuStreamCreate(&beside.stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuDeviceGetDefaultMemPool(&beside.pool, 0));
+    for (int i = 0; i < 3 * 4 * 21; i++) {
         const int who = i / 3 % 4; /* a thread in mode 0, 1 or 2; 3: this one */
+        CUdeviceptr ready;
 
-        CHECK_OK(cuMemAlloc(&beside.old, MIB));
+        CHECK_OK(i / 12 < 8 ? cuMemAlloc(&beside.old, MIB) : cuMemAllocAsync(&beside.old, MIB, beside.stream));
+        CHECK_OK(cuMemAllocAsync(&ready, MIB, beside.stream));
+        CHECK_OK(cuMemFreeAsync(ready, beside.stream));
         beside.mode = (CUstreamCaptureMode)(who % 3);
         beside.call = i / 12;
         CHECK_OK(cuStreamBeginCapture(stream, (CUstreamCaptureMode)(i % 3)));
@@ -168,7 +197,10 @@ static void captures_forbid_what_they_do_with_cuda(void) {
         else
             CHECK(!pthread_create(&thread, NULL, one_call_beside, NULL) && !pthread_join(thread, NULL));
         SHOW(cuStreamEndCapture(stream, &graph));
+        CHECK_OK(cuCtxSynchronize());
         SHOW(cuMemGetAddressRange(&base, &size, beside.old));
+        cuMemFree(beside.old); /* if it still is */
+        CHECK_OK(cuMemFree(beside.taken));
     }
 }
 

@@ -351,18 +351,21 @@ static void passes_everything_on(void) {
  * it comes to the library by the runtime's door and then by the driver's. */
 static void asks_once_what_captures_forbid(void) {
     void *kept, *taken;
-    cudaStream_t stream;
+    cudaStream_t stream, other;
     cudaGraph_t graph;
     size_t pitch;
 
-    CHECK_OK(cudaMalloc(&kept, MIB));
     CHECK_OK(cudaStreamCreate(&stream));
-    for (int i = 0; i < 3; i++) {
+    CHECK_OK(cudaStreamCreate(&other));
+    CHECK_OK(cudaMallocAsync(&kept, MIB, other));
+    for (int i = 0; i < 5; i++) {
         CHECK_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
         const unsigned long asked = driver_calls("cuEventQuery");
         cudaError_t err = i == 0   ? cudaMalloc(&taken, MIB)
                           : i == 1 ? cudaMallocPitch(&taken, &pitch, 1000, 1000)
-                                   : cudaFree(kept);
+                          : i == 2 ? cudaFree(kept)
+                          : i == 3 ? cudaMallocAsync(&taken, MIB, other)
+                                   : cudaFreeAsync(kept, other);
         CHECK(err == cudaErrorStreamCaptureUnsupported && cudaGetLastError() == err);
         CHECK(driver_calls("cuEventQuery") == asked + 1);
         CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);

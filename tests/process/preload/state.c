@@ -15,14 +15,13 @@ struct beside {
 };
 
 /* As CUDA allows it beside a capture. */
-static CUresult relaxed(bool frees, CUdeviceptr *ptr, size_t size) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-
-    CHECK_OK(cuThreadExchangeStreamCaptureMode(&mode));
-    CUresult res = frees ? cuMemFree(*ptr) : cuMemAlloc(ptr, size);
-    CHECK_OK(cuThreadExchangeStreamCaptureMode(&mode));
-    return res;
-}
+#define RELAXED(call)                                                                                                  \
+    do {                                                                                                               \
+        CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;                                                    \
+        CHECK_OK(cuThreadExchangeStreamCaptureMode(&mode_));                                                           \
+        CHECK_OK(call);                                                                                                \
+        CHECK_OK(cuThreadExchangeStreamCaptureMode(&mode_));                                                           \
+    } while (0)
 
 static void *work_beside(void *arg) {
     struct beside *b = arg;
@@ -32,16 +31,16 @@ static void *work_beside(void *arg) {
 
     CHECK_OK(cuCtxSetCurrent(context));
     CHECK_OK(cuThreadExchangeStreamCaptureMode(&b->mode));
-    CHECK_OK(relaxed(false, &sync, 5 * MIB));
-    CHECK_OK(cuMemAllocAsync(&async, 3 * MIB, b->stream));
+    RELAXED(cuMemAlloc(&sync, 5 * MIB));
+    RELAXED(cuMemAllocAsync(&async, 3 * MIB, b->stream));
     CHECK_OK(cuMemsetD8Async(async, 9, 3 * MIB, b->stream));
-    CHECK_OK(cuMemFreeAsync(async, b->stream));
-    CHECK_OK(relaxed(true, &b->old, 0));
+    RELAXED(cuMemFreeAsync(async, b->stream));
+    RELAXED(cuMemFree(b->old));
     CHECK_OK(cuMemGetInfo(&unused, &total));
     CHECK_OK(cuDeviceGetDefaultMemPool(&pool, 0));
-    CHECK_OK(cuMemPoolTrimTo(pool, 0));
-    CHECK_OK(relaxed(true, &sync, 0));
-    CHECK_OK(relaxed(false, &b->kept, 2 * MIB));
+    RELAXED(cuMemPoolTrimTo(pool, 0));
+    RELAXED(cuMemFree(sync));
+    RELAXED(cuMemAlloc(&b->kept, 2 * MIB));
     CHECK_OK(cuThreadExchangeStreamCaptureMode(&b->mode));
     return NULL;
 }

@@ -1,4 +1,4 @@
-/* JAX as it begins, with what the library has set for it. */
+/* JAX as it begins, with what the library has set for it, and beside a capture. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "guest.h"
 #include "xla_plugin.h"
@@ -37,4 +37,24 @@ static void preallocates_nothing(void) {
     CHECK(threshold == 48 * MIB);
 }
 
-GUEST_MAIN(GUEST(preallocates), GUEST(preallocates_as_the_program_says), GUEST(preallocates_nothing))
+/* As XLA captures: on a stream of its own, in the thread that allocates. */
+static void allocates_beside_a_capture(void) {
+    CUmemoryPool pool = start();
+    CUstream stream, side;
+    CUdeviceptr old, ptr;
+    CUgraph graph;
+
+    CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(xla_allocates(pool, stream, &old));
+    CHECK_OK(cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    SHOW(xla_allocates(pool, stream, &ptr));
+    SHOW(cuStreamEndCapture(side, &graph));
+    CHECK_OK(cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    SHOW(xla_frees(old, stream));
+    SHOW(cuStreamEndCapture(side, &graph));
+    SHOW(xla_frees(old, stream));
+}
+
+GUEST_MAIN(GUEST(allocates_beside_a_capture), GUEST(preallocates), GUEST(preallocates_as_the_program_says),
+           GUEST(preallocates_nothing))

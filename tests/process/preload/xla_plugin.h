@@ -6,3 +6,6 @@
 
 /* How much it would preallocate. */
 unsigned long long xla_preallocates(CUmemoryPool pool, unsigned long long threshold);
+
+CUresult xla_allocates(CUmemoryPool pool, CUstream stream, CUdeviceptr *ptr);
+CUresult xla_frees(CUdeviceptr ptr, CUstream stream);

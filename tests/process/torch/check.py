@@ -126,6 +126,12 @@ def a_graphs_block_that_is_freed_outside_has_a_word():
     assert not said, said
 
 
+def captures_forbid_no_block_that_the_cache_would_have():
+    """Where the library has set the backend."""
+    guest("blocks_come_and_go_beside_a_capture", VPOOL_ADOPT="async")
+    guest("blocks_come_and_go_beside_a_capture", STANDIN_REFUSED="1", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+
+
 def after_an_error_a_library_beside_pytorch_is_told_of_it():
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent, "libtorch-app")
@@ -263,7 +269,7 @@ else:
     tests += [served(case) for case in HOARD] + room()
     tests += [*map(another_order, ORDERS), the_choice_falls_as_it_loads, a_setting_of_the_users_is_kept,
               what_the_other_backend_refuses_has_a_word, an_allocator_of_the_programs_meets_no_backend_of_ours, after_an_error_a_free_throws_nothing,
-              a_graphs_block_that_is_freed_outside_has_a_word,
+              a_graphs_block_that_is_freed_outside_has_a_word, captures_forbid_no_block_that_the_cache_would_have,
               after_an_error_all_else_is_told_of_it, after_an_error_a_library_beside_pytorch_is_told_of_it,
               out_of_memory_is_said_as_by_the_cache, a_lock_that_is_released_keeps_memory_to_the_cache]
     tests += [the_choice_falls_where_it_is_linked] if VERSION == "v215" else []

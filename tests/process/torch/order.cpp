@@ -388,6 +388,23 @@ static void a_graphs_block_is_freed_outside() {
     CHECK(cache::freeAsync(first) == throws && cache::freeAsync(second) == throws);
 }
 
+/* Another stream captures, in the mode that is PyTorch's own default; PyTorch's cache would make no call. STANDIN_REFUSED: does
+ * CUDA end the capture? */
+static void blocks_come_and_go_beside_a_capture() {
+    const bool refused = getenv("STANDIN_REFUSED");
+    CUDAStream side = makeStream(0);
+    cudaGraph_t graph;
+    void *before = cache::mallocAsync(MIB);
+    for (bool frees : {false, true}) {
+        CHECK_OK(cudaStreamBeginCapture(side.stream(), cudaStreamCaptureModeGlobal));
+        CHECK((frees ? cache::freeAsync(before) : !cache::mallocAsync(MIB)) == refused);
+        CHECK(cudaGetLastError() == (refused ? cudaErrorStreamCaptureUnsupported : cudaSuccess));
+        CHECK(cudaStreamEndCapture(side.stream(), &graph) == (refused ? cudaErrorStreamCaptureInvalidated : cudaSuccess));
+        cudaGetLastError();
+    }
+    CHECK(cudaFreeAsync(before, nullptr) == (refused ? cudaSuccess : cudaErrorInvalidValue));
+}
+
 /* Nothing but a free has its error kept from the program. */
 static void errors_are_told() {
     auto fail = (void (*)(const char *, long, CUresult))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "vp_sim_fail");
@@ -533,6 +550,7 @@ const Case order_cases[] = {
     CASE(the_allocator_is_changed),
     CASE(a_free_after_an_error),
     CASE(a_graphs_block_is_freed_outside),
+    CASE(blocks_come_and_go_beside_a_capture),
     CASE(errors_are_told),
     CASE(features_are_refused),
     CASE(a_feature_is_refused),
