@@ -182,17 +182,20 @@ int vp_timeline_record(struct vp_timelines *ls, struct vp_timeline *timeline, bo
     return 0;
 }
 
-/* An event that was recorded before a capture began that runs; NULL: none is known. */
-static const struct vp_event *event_before_captures(struct vp_timelines *ls) {
-    const struct vp_timeline *timeline;
-    vp_list_each(timeline, &ls->capturing, capturing) {
-        struct vp_context *ctx = timeline->context;
+/* An event of a context in which a capture runs, recorded outside of it; NULL: none is known. There was one as the
+ * capture began, which may be recorded again elsewhere by now. */
+static const struct vp_event *event_beside_captures(struct vp_timelines *ls) {
+    const struct vp_timeline *captured, *timeline;
+    vp_list_each(captured, &ls->capturing, capturing) {
+        struct vp_context *ctx = captured->context;
         vp_context_check(ls, ctx);
         if (ctx->ending)
             continue;
-        const struct vp_list *events = vp_list_empty(&timeline->events) ? &ctx->spare : &timeline->events;
-        if (!vp_list_empty(events))
-            return vp_container_of(events->next, struct vp_event, link);
+        if (!vp_list_empty(&ctx->spare))
+            return vp_container_of(ctx->spare.next, struct vp_event, link);
+        vp_list_each(timeline, &ctx->timelines, of_context)
+            if (!vp_list_empty(&timeline->events))
+                return vp_container_of(timeline->events.next, struct vp_event, link);
     }
     return NULL;
 }
@@ -200,7 +203,7 @@ static const struct vp_event *event_before_captures(struct vp_timelines *ls) {
 /* The driver alone knows whose captures forbid what to whom: it is asked by a call that it refuses where it refuses
  * cuMemAlloc and cuMemFree (H200), and that does nothing else. */
 bool vp_captures_forbid(struct vp_timelines *ls) {
-    const struct vp_event *ev = event_before_captures(ls);
+    const struct vp_event *ev = event_beside_captures(ls);
     return ev && ls->drv->cuEventQuery(ev->handle) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 

@@ -323,6 +323,28 @@ Test(api, captures_forbid_no_framework_what_its_own_cache_would_serve) {
     door_close();
 }
 
+/* Nor what they allow anybody else. Meanwhile the events that were had before the capture are recorded again behind
+ * work that takes its time. */
+Test(api, captures_forbid_it_whatever_events_are_in_use) {
+    struct asked asked = {.context = door_open("capacity=256M,lazy=0")};
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), busy[2];
+    for (int i = 0; i < 2; i++)
+        busy[i] = door_stream(CU_STREAM_NON_BLOCKING);
+    asked.to_free = door_malloc(MiB);
+    cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (int i = 0; i < 2; i++)
+        vp_sim_hold(busy[i]);
+    for (int i = 0; i < 16; i++)
+        cu_ok(door_free_async(door_take(2 * MiB, busy[i % 2]), busy[i % 2]));
+    ask_beside(&asked);
+    cr_assert_eq(asked.alloc, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    cr_assert_eq(asked.free, asked.alloc);
+    for (int i = 0; i < 2; i++)
+        vp_sim_release(busy[i]);
+    cr_assert_eq(door_end_capture(s, NULL), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    door_close();
+}
+
 /* This thread's call comes by a second time: what it was told is not asked again, since that might end another capture;
  * but only of that call, and only while a capture runs. */
 Test(api, a_refused_free_is_asked_about_once) {
