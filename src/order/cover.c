@@ -7,8 +7,11 @@
  *     got one before its capture began: no work has gone there since;
  *   - and the legacy stream was seen idle since, which tells of all blocking streams, other threads' own included. It
  *     is asked, and gets no event: that would make later work of blocking streams wait for earlier work of others,
- *     which may in turn wait for it. While a blocking stream captures, the legacy stream cannot be asked; and only a
- *     barrier tells of what a destroyed stream has still queued. In these cases there is no cover.
+ *     which may in turn wait for it. While a blocking stream captures, the legacy stream cannot be asked, and there is
+ *     no cover;
+ *   - and streams that were destroyed beside captures have reached the events that they got as they ended. Of others
+ *     only a barrier tells what they have still queued: one that was destroyed when it had joined a capture, a
+ *     thread's own. Until the next barrier there is no cover then.
  *
  * Drivers before 12.5 have no barriers, and would need that event on the legacy stream. There each stream is known by
  * name, so that covers serve at any time. If the legacy stream is not idle, blocking streams get events of their own, a
@@ -40,7 +43,7 @@ static bool left_out(const struct vp_timelines *ls, const struct vp_context *ctx
     if (timeline->kind != VP_TIMELINE_STREAM || timeline->stream == CU_STREAM_LEGACY)
         return true;
     if (ls->barriers)
-        return timeline->gone || !timeline->nonblocking;
+        return timeline->gone ? vp_list_empty(&timeline->events) : !timeline->nonblocking;
     return timeline->nonblocking || (timeline->birth > ctx->cover_birth && timeline != ctx->aside);
 }
 

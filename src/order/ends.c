@@ -9,8 +9,9 @@ bool vp_timelines_linger(const struct vp_timelines *ls) {
     return ls->lingering >= LINGER && ls->lingering >= ls->tidy_at;
 }
 
-/* From now on the timeline's stream cannot be named: no capture of it runs, and its points live on. */
-static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline) {
+/* From now on the timeline's stream cannot be named: no capture of it runs, and its points live on. `told`: its events
+ * tell of all that it has queued. */
+static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline, bool told) {
     struct vp_context *ctx = timeline->context;
     timeline->gone = true;
     vp_list_remove(&timeline->of_thread);
@@ -19,7 +20,7 @@ static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline)
         vp_table_take(&ls->by_id, timeline->id);
     vp_timeline_capture_over(ls, timeline);
     /* Only the barrier tells of what it has still queued. */
-    if (timeline->kind == VP_TIMELINE_STREAM)
+    if (timeline->kind == VP_TIMELINE_STREAM && !told)
         ctx->uncovered = ctx->barrier->next;
     ls->lingering++;
 }
@@ -27,13 +28,16 @@ static void timeline_gone(struct vp_timelines *ls, struct vp_timeline *timeline)
 void vp_timeline_destroying(struct vp_timelines *ls, struct vp_timeline *timeline) {
     if (ls->closing)
         ls->closing(ls->user, timeline);
-    /* Without barriers only this event tells of its work. If it cannot be recorded, nothing ever will. */
-    const bool last = !ls->barriers && !timeline->before_capture;
+    /* Without barriers, or while captures forbid them, only this event tells of its work. Without, if it cannot be
+     * recorded, nothing ever will. */
+    const bool alone = !ls->barriers || atomic_load(&ls->captures);
     int mode = vp_timelines_relax(ls);
-    if ((timeline->open || last) && vp_timeline_record(ls, timeline, false) && last)
+    const bool lacks = (timeline->open || alone) && vp_timeline_record(ls, timeline, false) &&
+                       !timeline->before_capture;
+    if (lacks && !ls->barriers)
         vp_timeline_want_event(ls, timeline);
     vp_timelines_restore(ls, mode);
-    timeline_gone(ls, timeline);
+    timeline_gone(ls, timeline, alone && !lacks);
     vp_timelines_sweep(ls, VP_SWEPT);
     vp_timeline_unpend(ls, timeline);
 }
@@ -43,7 +47,7 @@ void vp_timelines_thread_ended(struct vp_timelines *ls, struct vp_list *own) {
     vp_list_each_safe(timeline, next, own, of_thread) {
         if (ls->closing)
             ls->closing(ls->user, timeline);
-        timeline_gone(ls, timeline);
+        timeline_gone(ls, timeline, false);
         vp_timeline_unpend(ls, timeline);
     }
     vp_timelines_sweep(ls, VP_SWEPT);
@@ -82,7 +86,7 @@ void vp_context_drop(struct vp_timelines *ls, struct vp_context *ctx) {
         vp_list_each_safe(ev, next_event, &timeline->events, link)
             vp_event_recycle(ls, ev);
         if (!timeline->gone)
-            timeline_gone(ls, timeline);
+            timeline_gone(ls, timeline, false);
         vp_timeline_over(timeline);
         ls->moves++;
         vp_timeline_unpend(ls, timeline);

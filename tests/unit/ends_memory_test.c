@@ -81,7 +81,80 @@ Test(ends, busy_memory_stays_beside_its_own_streams_capture) {
     busy_memory_stays(CU_STREAM_NON_BLOCKING, true);
 }
 
-/* Of a destroyed stream only a barrier tells. */
+/* A stream that is destroyed meanwhile leaves an event behind all that it has queued. */
+Test(ends, idle_memory_comes_back_beside_a_capture_though_streams_end) {
+    door_open(SIM);
+    CUstream capture = door_stream(CU_STREAM_NON_BLOCKING);
+    cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (int i = 0; i < 20; i++) {
+        CUdeviceptr ptr = door_malloc(20 * MiB);
+        CUstream ends = door_stream(i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT);
+        cu_ok(cuMemsetD8Async(ptr, 1, 20 * MiB, ends));
+        cu_ok(door_stream_destroy(ends));
+        cu_ok(door_free(ptr));
+    }
+    cu_ok(door_end_capture(capture, NULL));
+    door_close();
+}
+
+static void destroyed_streams_work_is_waited_for(unsigned flags) {
+    CUdeviceptr b;
+    door_open(SIM);
+    CUstream gone = door_stream(flags), capture = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_malloc(40 * MiB);
+    uint32_t *flag;
+    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
+    *flag = 0;
+    cu_ok(cuStreamWaitValue32(gone, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    cu_ok(cuMemsetD8Async(a, 7, 40 * MiB, gone));
+    cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(door_stream_destroy(gone));
+    cu_ok(door_free(a));
+    cr_assert(!covered());
+    *flag = 1;
+    while (vp_sim_step(100) > 0)
+        ;
+    cr_assert(covered());
+    cu_ok(door_alloc(&b, 40 * MiB));
+    cu_ok(door_end_capture(capture, NULL));
+    door_close();
+}
+
+Test(ends, a_stream_destroyed_beside_a_capture_is_waited_for) {
+    destroyed_streams_work_is_waited_for(CU_STREAM_NON_BLOCKING);
+}
+
+Test(ends, a_blocking_stream_destroyed_beside_a_capture_is_waited_for) {
+    destroyed_streams_work_is_waited_for(CU_STREAM_DEFAULT);
+}
+
+/* One that has joined the capture gets none, and what it had queued before only a barrier tells. */
+Test(ends, the_work_of_a_stream_destroyed_in_a_capture_is_not_taken_for_over) {
+    CUdeviceptr b;
+    CUevent event;
+    door_open(SIM);
+    CUstream gone = door_stream(CU_STREAM_NON_BLOCKING), capture = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr a = door_malloc(40 * MiB);
+    uint32_t *flag;
+    cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
+    *flag = 0;
+    cu_ok(cuStreamWaitValue32(gone, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    cu_ok(cuMemsetD8Async(a, 7, 40 * MiB, gone));
+    cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
+    cu_ok(cuEventRecord(event, capture));
+    cu_ok(cuStreamWaitEvent(gone, event, 0));
+    cu_ok(door_stream_destroy(gone));
+    cu_ok(door_free(a));
+    cr_assert(!covered());
+    *flag = 1;
+    cr_assert_eq(door_end_capture(capture, NULL), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    cu_ok(door_alloc(&b, 40 * MiB));
+    cu_ok(cuCtxSynchronize());
+    door_close();
+}
+
+/* Of one that was destroyed before, only a barrier tells. */
 Test(ends, a_destroyed_streams_work_is_not_taken_for_over) {
     CUdeviceptr b;
     door_open(SIM);
