@@ -263,9 +263,19 @@ bool vp_api_owns(CUdeviceptr ptr) {
     return owns;
 }
 
+static bool is_forbidden(void) {
+    if (!vp_enter())
+        return false;
+    const bool forbidden = vp_forbidden();
+    vp_leave();
+    return forbidden;
+}
+
 CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdeviceptr ptr) {
     struct vp_pool *pool;
     struct vp_context *ctx;
+    if (vp_api_captures() && vp_api_owns(ptr) && is_forbidden())
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
         return vp_api_owns(ptr) ? CUDA_ERROR_INVALID_VALUE : VP_NOT_OURS; /* of a mapping the driver says 801 */
     if (!on || !vp_enter())

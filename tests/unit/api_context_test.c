@@ -345,6 +345,23 @@ Test(api, captures_forbid_it_whatever_events_are_in_use) {
     door_close();
 }
 
+Test(api, captures_forbid_attributes_to_be_set) {
+    static const CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    const unsigned on = 1;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr ptr = door_malloc(MiB);
+    for (int i = 0; i < 2; i++) {
+        cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        cr_assert_eq(vp_api_sync_memops(&on, which[i], ptr), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        cr_assert_eq(door_end_capture(s, NULL), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        cu_ok(door_begin_capture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+        cr_assert_eq(vp_api_sync_memops(&on, which[i], ptr), i ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+        cu_ok(door_end_capture(s, NULL));
+    }
+    door_close();
+}
+
 /* This thread's call comes by a second time: what it was told is not asked again, since that might end another capture;
  * but only of that call, and only while a capture runs. */
 Test(api, a_refused_free_is_asked_about_once) {

@@ -121,7 +121,7 @@ static void ipc(void) {
 static void set_attribute(void) {
     unsigned on = below(2);
     int i = pick_block();
-    if (i < 0 || world.captures || current_has_ended())
+    if (i < 0 || (world.captures && !one_in(6)) || current_has_ended())
         return;
     struct block *b = &world.blocks[i];
     CUpointer_attribute which = one_in(4) ? (CUpointer_attribute)below(10) : CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;

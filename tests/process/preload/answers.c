@@ -151,10 +151,12 @@ static void *one_call_beside(void *unused) {
     case 16: SHOW(cudaFreeAsync((void *)beside.old, beside.stream)); break;
     case 17: SHOW(cudaMallocAsync(&at, MIB, cudaStreamPerThread)); break;
     case 18: SHOW(cuMemPoolTrimTo(beside.pool, 0)); break;
+    case 19: SHOW(cuPointerSetAttribute(zero, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, beside.old)); break;
+    case 20: SHOW(cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, beside.old)); break;
     default:
         for (int i = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES; i <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; i++) {
             value[0] = value[1] = 77;
-            SHOW(beside.call == 19 ? cuMemPoolGetAttribute(beside.pool, (CUmemPool_attribute)i, value)
+            SHOW(beside.call == 21 ? cuMemPoolGetAttribute(beside.pool, (CUmemPool_attribute)i, value)
                                    : cuMemPoolSetAttribute(beside.pool, (CUmemPool_attribute)i, zero));
             printf("%d\n", value[0] == 77 && value[1] == 77);
         }
@@ -181,7 +183,7 @@ static void captures_forbid_what_they_do_with_cuda(void) {
     CHECK_OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CHECK_OK(cuStreamCreate(&beside.stream, CU_STREAM_NON_BLOCKING));
     CHECK_OK(cuDeviceGetDefaultMemPool(&beside.pool, 0));
-    for (int i = 0; i < 3 * 4 * 21; i++) {
+    for (int i = 0; i < 3 * 4 * 23; i++) {
         const int who = i / 3 % 4; /* a thread in mode 0, 1 or 2; 3: this one */
         CUdeviceptr ready;
 
