@@ -237,6 +237,17 @@ QUIET = {"VPOOL_LOG": "quiet"}
 EXPANDS = "blocks_keep_their_bytes_where_segments_are_expandable_now_and_then"
 
 
+def later_runs_by_their_plans_keep_their_bytes():
+    with tempfile.TemporaryDirectory() as folder:
+        for case in DATA:
+            plan, figures = Path(folder, case), Path(folder, "figures.json")
+            for run in range(3):
+                said = guest(case, VPOOL_PLAN=str(plan), VPOOL_STATS=str(figures), VPOOL_CHECK="1")
+                assert not said, said
+                told = json.loads(figures.read_text())["devices"][0]["plan"]
+                assert told["used"] == bool(run) and (told["made_bytes"] > 0 or not run), (case, run, told)
+
+
 def room():
     unsplit = "room_is_for_a_block_that_is_not_split"
     return [told("room_is_for_the_size_that_is_rounded_up", STANDIN_DIVISIONS="4"),
@@ -264,6 +275,7 @@ else:
     tests += [where_the_driver_makes_nothing_the_cache_is_served_by_it, what_is_held_is_accounted_for, a_refusal_says_whose_it_is]
     tests += [] if BEFORE else [another_interposer_hears_of_the_cache, segments_are_bare_in_front_of_another_interposer]
     tests += [served(case) for case in DATA] + [served(case, **QUIET) for case in FULL] + [served(DATA[0], VPOOL_ADOPT="0"), served(DATA[0], VPOOL_CHECK="1")]
+    tests += [later_runs_by_their_plans_keep_their_bytes]
     tests += [served("an_emptied_cache_is_the_devices", VPOOL_SIM="capacity=2G,devices=2")]
     tests += [served("expandable_segments_need_no_room")] + [served(EXPANDS, **QUIET), served(EXPANDS, VPOOL_CHECK="1", **QUIET)]
     tests += [served(case) for case in HOARD] + room()
