@@ -66,8 +66,8 @@ bool vp_ahead_is_exact(const struct vp_ahead *p) {
 
 /* ---- blocks of bare segments ---- */
 
-/* Windows at the beginning of which all but one must be the plan's for a program that began as the plan does. */
-enum { KIN_WINDOWS = 4 };
+/* Windows at the beginning of which half must be the plan's for a program that began as the plan does. */
+enum { KIN_WINDOWS = 8 };
 
 /* The share of all windows that may differ where a plan fitted. */
 enum { FITTED_SHARE = 100 };
@@ -105,7 +105,7 @@ enum vp_ahead_step vp_ahead_blocks_in_step(const struct vp_ahead *p) {
 
 bool vp_ahead_blocks_kin(const struct vp_ahead *p) {
     const size_t full = windows_of(p), looked = full < KIN_WINDOWS ? full : KIN_WINDOWS;
-    return looked && alike(p, 0, looked) + 1 >= looked && alike(p, 0, looked);
+    return looked && 2 * alike(p, 0, looked) >= looked;
 }
 
 bool vp_ahead_blocks_fitted(const struct vp_ahead *p) {
