@@ -184,7 +184,7 @@ static size_t left_of(int device) {
 /* Is some of what was promised counted on the device, for a moment? */
 static bool is_counted(int device, size_t size) {
     const struct vp_bare *bare = vp_state.pools[device]->bare;
-    const size_t touched = vp_bare_touched(bare, size), ends = touched < VP_BARE_ENDS ? touched : VP_BARE_ENDS;
+    const size_t touched = vp_bare_touched(bare, size), ends = touched < bare->singles ? touched : bare->singles;
     return bare->bounds ? vp_bare_single_of(bare->used) + ends > vp_bare_single_of(bare->bounds)
                         : bare->counted >= VP_BARE_ENDS;
 }

@@ -364,6 +364,48 @@ Test(bare, slots_with_single_pages_are_filled_in_a_graphs_segment) {
     door_close();
 }
 
+/* Pages that blocks left in a capture stay where they are, and no body fits in the slots around them. What is idle are
+ * bodies, and so more single pages than a block's ends need are held before it is promised room. */
+static void slots_beside_kept_pages(size_t spare, bool known) {
+    enum { SLOTS = 8, KEPT = 5 };
+    const size_t slot = VP_SLOT_PAGES * PAGE;
+    door_open(SIM);
+    CUstream s = door_stream(CU_STREAM_NON_BLOCKING), side = door_stream(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr seg = segment(16 * MiB, s), other = segment(16 * MiB, s);
+    for (size_t i = 0; i < KEPT; i++)
+        use(seg + i * slot + PAGE, PAGE, s);
+    use(other, SLOTS * slot, s);
+    unuse(other, SLOTS * slot);
+    vp_sim_others(0, 96 * MiB - held() - spare);
+    usleep(20000); /* what was counted on the device is not any more */
+    const size_t size = (vp_bare_all_of(vp_bare_idle_pages(pool_of(0), false)) - VP_BARE_ROOM_PAGES - 2) * PAGE;
+    begin_here(side);
+    if (known)
+        cu_ok(vp_bare_room(0, size, on(s)));
+    for (size_t i = 0; i < KEPT; i++)
+        unuse(seg + i * slot + PAGE, PAGE);
+    cu_ok(door_end_capture(side, NULL));
+    cu_ok(vp_bare_room(0, size, on(s)));
+    vp_sim_others(0, VP_SIM_ALL);
+    cr_assert(vp_bare_used(seg, size, on(s)));
+    cr_assert_eq(vp_bare_lacking(pool_of(0)->bare, seg, size), 0);
+    vp_sim_others(0, 0);
+    door_close();
+}
+
+Test(bare, slots_beside_kept_pages_are_filled) {
+    slots_beside_kept_pages(0, false);
+}
+
+Test(bare, slots_beside_kept_pages_are_filled_where_the_device_has_more) {
+    slots_beside_kept_pages(4 * MiB, false);
+}
+
+/* Room for such a block was known, and nothing that is idle has gone. */
+Test(bare, slots_beside_pages_kept_since_are_filled) {
+    slots_beside_kept_pages(0, true);
+}
+
 /* A block's ends lie in a page each of two bodies, which are most of what is idle. Neither can be let go of once it is
  * the block's, where no event is to be had: so they are not taken whole; unless its own stream still has work on them,
  * which nobody waits for. */

@@ -130,7 +130,7 @@ static void others_take_all(void) {
 /* While memory is not short single pages may be counted on the device, as are those that a block pins. */
 static bool counts_on_device(size_t size) {
     const struct vp_bare *bare = pool_of(0)->bare;
-    const size_t touched = vp_bare_touched(bare, size), ends = touched < VP_BARE_ENDS ? touched : VP_BARE_ENDS;
+    const size_t touched = vp_bare_touched(bare, size), ends = touched < bare->singles ? touched : bare->singles;
     return bare->bounds && vp_bare_single_of(bare->used) + ends > vp_bare_single_of(bare->bounds);
 }
 

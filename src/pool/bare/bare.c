@@ -61,6 +61,7 @@ struct vp_bare *vp_bare_of(struct vp_pool *pool) {
     if (!bare)
         return NULL;
     bare->pool = pool;
+    bare->singles = VP_BARE_ENDS;
     vp_list_init(&bare->segments);
     vp_slab_init(&bare->segment_slab, sizeof(struct vp_bare_segment));
     if (vp_bare_past_init(&bare->past) < 0 || add_space(pool, bare) < 0) {

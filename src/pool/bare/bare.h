@@ -34,7 +34,7 @@ enum { VP_BARE_LARGE = 1 << 20 };
 enum { VP_BARE_TIGHT_PERCENT = 35, VP_BARE_WORTH_PAGES = 2 };
 
 /* Single pages that a block may need, wherever it lies: other blocks may share the slots at its two ends. A slot that
- * it fills may have a body. */
+ * it fills may have a body, unless single pages stay there (vp_bare_beside_kept()). */
 enum { VP_BARE_ENDS = 2 * VP_SLOT_PAGES };
 
 /* A count of pages has two halves: the lower counts all, the upper those that are, or may be, chunks of one page. */
@@ -159,6 +159,7 @@ struct vp_bare {
     _Atomic bool has_come; /* the block has come, and its thread waits for the library's lock, or for memory (`owed`) */
     _Atomic bool held_up;  /* its thread waits for that lock before the block has come */
     _Atomic size_t bounds; /* pages that may be used, as memory for them is held; a count; 0: not known */
+    size_t singles;        /* single pages that a block of so many pages or more may need. Under the cache's lock */
     size_t counted;        /* further pages that the device had when it was asked. Under the cache's lock */
     bool pressed;          /* when room was last made there was only what a block touches. Under the cache's lock */
     uint64_t counted_until; /* time (ns) to ask the device again, as other processes take from it, too */
@@ -234,8 +235,8 @@ bool vp_bare_counts_on(const struct vp_bare *bare, size_t pages);
 static inline bool vp_bare_roomy(const struct vp_bare *bare, size_t size) {
     const size_t used = atomic_load_explicit(&bare->used, memory_order_relaxed), touched = vp_bare_touched(bare, size),
                  bounds = atomic_load(&bare->bounds), all = vp_bare_all_of(used) + touched;
-    const size_t ends = touched < VP_BARE_ENDS ? touched : VP_BARE_ENDS, most = vp_bare_all_of(bounds);
-    const size_t single = vp_bare_single_of(used) + ends, singles = vp_bare_single_of(bounds);
+    const size_t needs = touched < bare->singles ? touched : bare->singles, most = vp_bare_all_of(bounds);
+    const size_t single = vp_bare_single_of(used) + needs, singles = vp_bare_single_of(bounds);
     const size_t room = bare->pressed ? 0 : VP_BARE_ROOM_PAGES;
     const size_t lacks = (single > singles ? single - singles : 0) + (all + room > most ? all + room - most : 0);
     return !lacks || (all <= most && vp_bare_counts_on(bare, lacks));
@@ -373,6 +374,10 @@ bool vp_bare_is_idle(const struct vp_pool *pool, const struct vp_chunk *chunk);
 /* Counts all held pages that a block may have as they are; with `ready`, only those on which work is over. check_room:
  * is as much memory held as may be used according to `bounds`? */
 size_t vp_bare_idle_pages(const struct vp_pool *pool, bool ready);
+/* Single pages that a block may need in slots that it fills, of those from page `first` up to `end`: other single pages
+ * stay there, as a graph uses them or others were shown them, and no body fits beside them. most: in any segment. */
+size_t vp_bare_beside_kept(const struct vp_bare *bare, const struct vp_bare_segment *segment, size_t first, size_t end);
+size_t vp_bare_most_beside_kept(const struct vp_bare *bare);
 bool vp_bare_check_room(const struct vp_pool *pool, FILE *out);
 /* lacking: pages of a block without memory. may_go: may a chunk of `pages` pages go back to the device, where another
  * process may take it? Only if the block that is being backed has what it lacks without it. */

@@ -325,6 +325,14 @@ static int make_there(struct filling *f, struct room *room) {
     return 0;
 }
 
+/* Single pages that are to be held for a block. Beside pages that stay where they are it may need more, for which the
+ * device is relied on if it has more; and in a capture, where bodies are not to be exchanged for them. */
+static size_t singles_for(struct vp_pool *pool, bool counts, size_t counted) {
+    const size_t kept = vp_bare_most_beside_kept(pool->bare), most = counted - VP_BARE_ENDS;
+    pool->bare->singles = VP_BARE_ENDS + (counts && kept > most ? most : kept);
+    return counts || atomic_load(&pool->mem.timelines->captures) ? VP_BARE_ENDS : pool->bare->singles;
+}
+
 int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *timeline, bool pressed) {
     struct vp_bare *bare = vp_bare_of(pool);
     struct filling f = {.pool = pool, .timeline = timeline, .mark = ++pool->mem.marks};
@@ -351,8 +359,8 @@ int vp_bare_make_room(struct vp_pool *pool, size_t size, struct vp_timeline *tim
         least = need;
     else if (need > counted && need - counted > least)
         least = need - counted;
-    room.least = least | (least < VP_BARE_ENDS ? least : VP_BARE_ENDS) << 32;
     room.counts = !is_short && counted >= VP_BARE_ENDS;
+    room.least = least | vp_lesser(least, singles_for(pool, room.counts, counted)) << 32;
     int err = make_there(&f, &room);
     bare->counted = counted;
     bare->pressed = pressed;

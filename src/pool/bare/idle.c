@@ -64,6 +64,33 @@ size_t vp_bare_idle_pages(const struct vp_pool *pool, bool ready) {
     return pages;
 }
 
+size_t vp_bare_beside_kept(const struct vp_bare *bare, const struct vp_bare_segment *segment, size_t first,
+                           size_t end) {
+    const size_t stop = vp_bare_page(bare, vp_region_end(&segment->whole));
+    size_t pages = 0;
+    for (size_t p = first; p < end && p + VP_SLOT_PAGES <= stop; p += VP_SLOT_PAGES) {
+        uint32_t all = 0;
+        size_t kept = 0;
+        for (size_t q = p; q < p + VP_SLOT_PAGES; q++) {
+            const uint32_t word = vp_bare_word(bare, q);
+            all |= word;
+            kept += word & VP_PAGE_BACKED && (segment->pinned || word & VP_PAGE_PINNED);
+        }
+        pages += kept && !(all & (VP_PAGE_USED | VP_PAGE_BODY)) ? VP_SLOT_PAGES - kept : 0;
+    }
+    return pages;
+}
+
+size_t vp_bare_most_beside_kept(const struct vp_bare *bare) {
+    const struct vp_bare_segment *segment;
+    size_t most = 0;
+    vp_list_each(segment, &bare->segments, link)
+        if (segment->pinned || segment->pins_pages)
+            most = vp_greater(most,
+                              vp_bare_beside_kept(bare, segment, vp_bare_page(bare, segment->whole.addr), SIZE_MAX));
+    return most;
+}
+
 size_t vp_bare_lacking(const struct vp_bare *bare, CUdeviceptr addr, size_t size) {
     const size_t end = vp_bare_page(bare, addr + size - 1) + 1;
     size_t pages = 0;
@@ -81,7 +108,7 @@ bool vp_bare_may_go(const struct vp_pool *pool, size_t pages) {
     const size_t lacks = vp_bare_lacking(bare, bare->backs, bare->backs_size);
     const size_t idle = bounds ? vp_bare_less(bounds + lacks * VP_BARE_SINGLE, used) : vp_bare_idle_pages(pool, false);
     return vp_bare_all_of(idle) >= lacks + pages &&
-           (pages > 1 || vp_bare_single_of(idle) > (lacks < VP_BARE_ENDS ? lacks : VP_BARE_ENDS));
+           (pages > 1 || vp_bare_single_of(idle) > (lacks < bare->singles ? lacks : bare->singles));
 }
 
 static bool is_to_be_listed(const struct vp_pool *pool) {

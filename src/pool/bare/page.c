@@ -395,8 +395,10 @@ bool vp_bare_unuse_locked(struct vp_pool *pool, CUdeviceptr addr, size_t size, b
         atomic_fetch_or(&bare->pages[p].word, flags);
     if (leave_pages(bare, &x, seq) && size >= VP_BARE_LARGE && x.whole + VP_RUN_LEAST <= x.stop && !flags)
         vp_bare_run_left(bare, x.whole, x.stop, seq);
-    if (stays)
+    if (stays) {
         vp_bare_count_held(bare, -(used - atomic_load_explicit(&bare->used, memory_order_relaxed)));
+        bare->singles += vp_bare_beside_kept(bare, segment, x.head * VP_SLOT_PAGES, x.end);
+    }
     count_end(bare, &x, addr, size);
     if (timeline && size >= VP_BARE_LARGE)
         note_event(pool, timeline, size);
