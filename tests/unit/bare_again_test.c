@@ -307,3 +307,79 @@ Test(bare, memory_where_a_block_comes_soon_by_the_plan_is_taken_last) {
     unuse(blocks[2], BLOCK);
     door_close();
 }
+
+/* ---- plans that no run has written ---- */
+
+static const size_t SLOT = VP_SLOT_PAGES * PAGE;
+
+/* One handle, which may be mapped again, and others far from it. */
+static void make_by(struct vp_learnt_run run, struct vp_learnt_again again) {
+    static struct vp_learnt_run runs[2];
+    static struct vp_learnt_again agains[1];
+    static struct vp_learnt_slot no_slot;
+    static uint32_t no_request;
+    struct vp_learnt learnt = {.device_count = 1};
+    runs[0] = run;
+    runs[1] = (struct vp_learnt_run){64 * MiB, SLOT, 32, 5, VP_ZONE_BARE};
+    agains[0] = again;
+    learnt.device[0] = (struct vp_learnt_device){.granularity = PAGE,
+                                                 .peak_live = 64 * MiB,
+                                                 .peak_held = 64 * MiB,
+                                                 .runs = runs,
+                                                 .slots = &no_slot,
+                                                 .requests = &no_request,
+                                                 .agains = agains,
+                                                 .run_count = 2,
+                                                 .again_count = again.count};
+    cr_assert_eq(vp_ahead_start(pool_of(0), &learnt, true), 0);
+    while (make_one())
+        continue;
+}
+
+/* Whose segment ends takes its memory with it, but none of the next segment's blocks. */
+static void end_beside_another(CUdeviceptr ends, CUdeviceptr stays) {
+    const CUdeviceptr others = segment(32 * MiB, stream);
+    use(stays, 2 * PAGE, stream);
+    cu_ok(cuMemsetD8Async(stays, 7, 2 * PAGE, stream));
+    cu_ok(door_free(ends));
+    use(others, 32 * MiB, stream);
+    cu_ok(cuMemsetD8Async(others, 9, 32 * MiB, stream));
+    cu_ok(cuStreamSynchronize(stream));
+    cr_assert_eq(*(unsigned char *)stays, 7);
+    unuse(stays, 2 * PAGE);
+    unuse(others, 32 * MiB);
+    door_close();
+}
+
+Test(bare, a_handle_in_two_slots_is_not_made_ahead) {
+    begin();
+    const CUdeviceptr ends = segment(SLOT, stream), stays = segment(SLOT, stream);
+    cr_assert_eq(stays, ends + SLOT);
+    make_by((struct vp_learnt_run){2 * PAGE, SLOT, 1, 0, VP_ZONE_BARE}, (struct vp_learnt_again){0});
+    end_beside_another(ends, stays);
+}
+
+Test(bare, a_handle_of_more_than_a_slot_is_not_made_ahead) {
+    begin();
+    const CUdeviceptr ends = segment(SLOT, stream), stays = segment(SLOT, stream);
+    make_by((struct vp_learnt_run){0, 2 * SLOT, 1, 0, VP_ZONE_BARE}, (struct vp_learnt_again){0});
+    end_beside_another(ends, stays);
+}
+
+Test(bare, a_handle_is_not_mapped_again_in_two_slots) {
+    begin();
+    segment(SLOT, stream);
+    const CUdeviceptr ends = segment(SLOT, stream), stays = segment(SLOT, stream);
+    make_by((struct vp_learnt_run){0, SLOT, 1, 0, VP_ZONE_BARE}, (struct vp_learnt_again){0, 6 * PAGE, SLOT, 1, 1});
+    end_beside_another(ends, stays);
+}
+
+Test(bare, handles_made_ahead_are_slots_whatever_the_largest_handle_may_be) {
+    setenv("VPOOL_HANDLE", "128K", 1);
+    begin();
+    const CUdeviceptr at = segment(SLOT, stream);
+    make_by((struct vp_learnt_run){0, SLOT, 1, 0, VP_ZONE_BARE}, (struct vp_learnt_again){0});
+    const struct vp_mapping *m = vp_mapping_at(&pool_of(0)->mem, at);
+    cr_assert(m && m->chunk->size == SLOT);
+    door_close();
+}

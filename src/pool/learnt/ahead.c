@@ -93,14 +93,15 @@ static struct vp_ahead *make(const struct vp_learnt_device *part) {
     return p;
 }
 
-/* Cuts handles larger than VPOOL_HANDLE allows now, while there are not more than a file may list. */
+/* Cuts handles larger than VPOOL_HANDLE allows now, while there are not more than a file may list. Those of bare
+ * segments are pages and slots, whatever it says. */
 static void cut_handles(struct vp_ahead *p, size_t largest) {
     uint64_t all = 0;
     for (size_t i = 0; i < p->plan.run_count; i++)
         all += p->plan.runs[i].count;
     for (struct vp_learnt_run *run = p->plan.runs; run < p->plan.runs + p->plan.run_count; run++)
-        for (;
-             run->size > largest && run->size % (2 * p->plan.granularity) == 0 && all + run->count <= VP_LEARNT_HANDLES;
+        for (; run->zone != VP_ZONE_BARE && run->size > largest && run->size % (2 * p->plan.granularity) == 0 &&
+               all + run->count <= VP_LEARNT_HANDLES;
              run->size /= 2, run->count *= 2)
             all += run->count;
 }

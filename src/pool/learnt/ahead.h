@@ -131,8 +131,9 @@ struct vp_ahead_batch {
 bool vp_ahead_again_begin(struct vp_ahead *ahead, size_t run, struct vp_ahead_batch *batch);
 void vp_ahead_again_make(const struct vp_driver *drv, struct vp_ahead_batch *batch);
 unsigned vp_ahead_again_end(struct vp_ahead *ahead, const struct vp_ahead_batch *batch);
-/* Turns addresses of a bare segment, or of none yet, into a building range, if they are a hole. */
-bool vp_ahead_take_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end);
+/* Turns addresses of a bare segment, or of none yet, into a building range for `count` handles of `size` bytes, if they
+ * are a hole, and each handle is a page or a slot. */
+bool vp_ahead_take_bare(struct vp_pool *pool, CUdeviceptr addr, size_t size, size_t count);
 
 /* Is there something to make now? True: the batch is the builder's, and must be handed over with vp_ahead_end(). */
 bool vp_ahead_begin(struct vp_ahead *ahead, struct vp_ahead_batch *batch);

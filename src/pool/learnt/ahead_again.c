@@ -14,8 +14,13 @@
 /* Handles that one look passes over, as they are not there, or their addresses are taken. */
 enum { PASSED_OVER = 1024 };
 
-bool vp_ahead_take_bare(struct vp_pool *pool, CUdeviceptr addr, CUdeviceptr end) {
+bool vp_ahead_take_bare(struct vp_pool *pool, CUdeviceptr addr, size_t size, size_t count) {
     const struct vp_bare *bare = pool->bare;
+    const size_t page = pool->mem.granularity, slot = VP_SLOT_PAGES * page;
+    const CUdeviceptr end = addr + size * count;
+    /* What lies in two slots may lie in two segments. */
+    if (size != page && (size != slot || (addr - bare->base) % slot))
+        return false;
     const struct vp_region *r = end - bare->base <= bare->size ? vp_region_at(&pool->mem, addr) : NULL;
     return r && r->state == VP_HOLE && vp_region_end(r) >= end && !vp_stitch_begin(&pool->mem, addr, end, false);
 }
@@ -38,7 +43,7 @@ static bool choose(struct vp_ahead *p, const struct vp_learnt_again *again, stru
         batch->handles[n] = chunk->handle;
         batch->births[n] = chunk->birth;
     }
-    while (n && !vp_ahead_take_bare(pool, to, to + n * again->size))
+    while (n && !vp_ahead_take_bare(pool, to, again->size, n))
         n /= 2;
     batch->addr = to;
     batch->size = again->size;

@@ -166,7 +166,7 @@ static bool choose(struct vp_ahead *p, size_t i, size_t most, struct vp_ahead_ba
     batch->bare = run->zone == VP_ZONE_BARE;
     /* Somebody else has mapped there since; or the plan names addresses twice. */
     const struct vp_region *r = batch->bare ? NULL : vp_region_at(&p->pool->mem, addr);
-    while (batch->count && !(batch->bare ? vp_ahead_take_bare(p->pool, addr, addr + batch->size * batch->count)
+    while (batch->count && !(batch->bare ? vp_ahead_take_bare(p->pool, addr, batch->size, batch->count)
                                          : r->planned && vp_region_end(r) >= addr + batch->size * batch->count))
         batch->count = batch->count / parts / 2 * parts;
     if (!batch->count) {
