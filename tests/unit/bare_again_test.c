@@ -288,6 +288,28 @@ Test(bare, blocks_that_cannot_all_share_take_no_more_than_was_held) {
     vp_learnt_finish(&plan);
 }
 
+/* Blocks that touch too many slots in all are told where they lay, at once. */
+Test(bare, what_is_too_much_to_share_takes_no_time) {
+    struct vp_learnt_device learnt;
+    void *arrays;
+    size_t bytes;
+    begin();
+    make_segments();
+    go_round(1);
+    struct vp_lifetimes *l = pool_of(0)->bare->lifetimes;
+    for (uint32_t i = atomic_load(&l->count); i < VP_LIFETIMES; i++)
+        vp_lifetimes_begin(l, 0, (uint64_t)4 << 30);
+    const uint64_t from = vp_clock_ns();
+    cr_assert_eq(vp_learn_sum_up(pool_of(0), from + VP_LEARN_NS, &learnt, &arrays, &bytes), 0);
+    const uint64_t took = vp_clock_ns() - from;
+    cr_assert_lt(took, VP_LEARN_NS + VP_LEARN_NS / 2, "%llu ms", (unsigned long long)took / 1000000);
+    cr_assert_eq(learnt.again_count, 0);
+    cr_assert_eq(learnt.window_count, VP_LIFETIMES_WINDOWS);
+    cr_assert_geq(planned(&learnt), BLOCK);
+    vp_os_give(arrays, bytes);
+    door_close();
+}
+
 /* Where nothing repeats, what rested longest is taken first; but not what the plan wants next. */
 Test(bare, memory_where_a_block_comes_soon_by_the_plan_is_taken_last) {
     begin();

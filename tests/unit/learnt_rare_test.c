@@ -32,6 +32,49 @@ Test(learnt, of_a_run_that_is_too_long_the_beginning_is_kept) {
     close_with_plan();
 }
 
+static char text[VP_LEARNT_BYTES];
+
+/* No run has more handles than a file may list; the last ones are left out. */
+Test(learnt, of_too_many_handles_the_first_are_kept) {
+    static struct vp_learnt_run runs[VP_LEARNT_RUNS];
+    struct vp_learnt learnt = {.device_count = 1}, read;
+    struct vp_learnt_device *d = &learnt.device[0];
+    const char *why = NULL;
+    unsigned line;
+    *d = (struct vp_learnt_device){.granularity = 2 * MiB, .runs = runs};
+    for (uint64_t i = 0; i < VP_LEARNT_HANDLES + 10; i++)
+        vp_learnt_add_run(d, VP_ZONE_BARE, i * 2 * MiB, 2 * MiB, (uint32_t)(i / 16));
+    const size_t length = vp_learnt_print(&learnt, text);
+    cr_assert_eq(vp_learnt_parse(text, length, &read, &why, &line), 0, "line %u: %s", line, why);
+    cr_assert_eq(read.device[0].handle_count, VP_LEARNT_HANDLES);
+    vp_learnt_finish(&read);
+}
+
+/* All that can be of many is shortened until a file takes it. */
+Test(learnt, of_several_devices_that_map_much_again_the_beginning_is_kept) {
+    static struct vp_learnt_again agains[VP_LEARNT_AGAINS];
+    static uint32_t windows[VP_LEARNT_WINDOWS];
+    static struct vp_learnt learnt = {.device_count = VP_LEARNT_DEVICES}, read;
+    char why[256];
+    for (unsigned i = 0; i < VP_LEARNT_AGAINS; i++)
+        agains[i] = (struct vp_learnt_again){i * 2 * MiB, (VP_LEARNT_AGAINS + i * 2) * 2 * MiB, 2 * MiB, 1, i};
+    for (unsigned i = 0; i < VP_LEARNT_DEVICES; i++)
+        learnt.device[i] = (struct vp_learnt_device){.device = i,
+                                                     .granularity = 2 * MiB,
+                                                     .agains = agains,
+                                                     .again_count = VP_LEARNT_AGAINS,
+                                                     .windows = windows,
+                                                     .window_count = VP_LEARNT_WINDOWS};
+    strcpy(path, "/tmp/learnt.XXXXXX");
+    close(mkstemp(path));
+    cr_assert_eq(vp_learnt_save(path, &learnt), 0);
+    cr_assert_eq(vp_learnt_load(path, &read, why, sizeof why), 0, "%s", why);
+    cr_assert_eq(read.device_count, VP_LEARNT_DEVICES);
+    cr_assert_gt(read.device[0].again_count, 0);
+    vp_learnt_finish(&read);
+    unlink(path);
+}
+
 /* ---- other options ---- */
 
 Test(learnt, no_handle_is_larger_than_is_wanted_now) {

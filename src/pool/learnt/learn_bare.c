@@ -20,9 +20,6 @@
 /* Spans of all units together: 32 MiB. */
 enum { SPANS_MOST = 1 << 22 };
 
-/* Units between two looks at the clock. */
-enum { LOOK_AT_CLOCK = 64 };
-
 /* Numbers of large blocks: from one that came until one before which it was gone. */
 struct span {
     uint32_t begin, end;
@@ -73,9 +70,17 @@ static size_t end_of(const struct sharing *s, const struct vp_lifetime *life) {
     return page_of(s, life->offset + life->size - 1) + 1;
 }
 
+/* False: out of memory, or there are too many spans, which are at least as many as the slots that each block touches.
+ */
 static bool take_tables(struct sharing *s) {
-    for (uint32_t i = 0; i < s->life_count; i++)
-        s->page_count = vp_greater(s->page_count, vp_round_up(end_of(s, &s->lives[i]), VP_SLOT_PAGES));
+    size_t spans = 0;
+    for (uint32_t i = 0; i < s->life_count; i++) {
+        const size_t end = vp_round_up(end_of(s, &s->lives[i]), VP_SLOT_PAGES);
+        spans += end / VP_SLOT_PAGES - page_of(s, s->lives[i].offset) / VP_SLOT_PAGES;
+        s->page_count = vp_greater(s->page_count, end);
+    }
+    if (spans > SPANS_MOST)
+        return false;
     const size_t slots = vp_round_up(s->page_count / VP_SLOT_PAGES, 8), n = s->page_count;
     s->bytes = 2 * slots + n * (sizeof *s->at + sizeof *s->units + sizeof *s->handles + sizeof *s->first_page) +
                (size_t)SPANS_MOST * sizeof *s->spans;
@@ -243,7 +248,7 @@ static void give_handle(struct sharing *s, uint32_t number) {
 /* False: there is no time left. */
 static bool give_handles(struct sharing *s) {
     for (size_t i = 0; i < s->unit_count; i++) {
-        if (i % LOOK_AT_CLOCK == 0 && vp_clock_ns() > s->until)
+        if (vp_clock_ns() > s->until)
             return false;
         give_handle(s, (uint32_t)i);
     }
@@ -333,9 +338,9 @@ void vp_learn_bare(struct vp_pool *pool, uint64_t until, struct vp_learnt_device
             s.most = most_of(&s);
             shares = give_handles(&s);
         }
-        for (size_t i = 0; i < s.life_count / VP_LIFETIMES_WINDOW; i++)
-            out->windows[out->window_count++] = atomic_load(&l->windows[i]);
     }
+    for (size_t i = 0; i < s.life_count / VP_LIFETIMES_WINDOW; i++)
+        out->windows[out->window_count++] = atomic_load(&l->windows[i]);
     tell(&s, shares);
     if (s.mem)
         vp_os_give(s.mem, s.bytes);

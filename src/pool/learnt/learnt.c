@@ -26,7 +26,7 @@ struct reader {
     struct vp_learnt_device *device; /* whose part is being read; NULL: none yet */
     const char *at, *end;            /* the rest of the line, without its newline */
     const char *why;                 /* what is wrong; NULL: nothing so far */
-    uint64_t handles, mapped_again;
+    uint64_t mapped_again;
     size_t slots_left, runs_left, agains_left; /* room behind the device's last ones */
 };
 
@@ -125,7 +125,7 @@ static void read_device(struct reader *r) {
             wrong(r, "a device comes twice");
     out->device_count++;
     r->device = d;
-    r->handles = r->mapped_again = 0;
+    r->mapped_again = 0;
 }
 
 static void read_peak(struct reader *r) {
@@ -152,14 +152,14 @@ static void read_run(struct reader *r) {
     run.size = next(r, VP_LEARNT_MOST);
     run.count = (uint32_t)next(r, VP_LEARNT_HANDLES);
     run.need = (uint32_t)next(r, UINT32_MAX);
-    r->handles += run.count;
+    d->handle_count += run.count;
     if (r->why)
         return;
     if (!run.count || !run.size || run.size % d->granularity || run.offset % d->granularity)
         wrong(r, "handles are whole granules");
     else if (run.size > VP_LEARNT_MOST / run.count || run.offset > VP_LEARNT_MOST - run.size * run.count)
         wrong(r, "handles lie too far out");
-    else if (r->handles > VP_LEARNT_HANDLES || d->run_count == VP_LEARNT_RUNS || !r->runs_left)
+    else if (d->handle_count > VP_LEARNT_HANDLES || d->run_count == VP_LEARNT_RUNS || !r->runs_left)
         wrong(r, "too many handles");
     else if (d->run_count && d->runs[d->run_count - 1].need > run.need)
         wrong(r, "handles are in no order");
@@ -359,6 +359,8 @@ void vp_learnt_finish(struct vp_learnt *learnt) {
 
 void vp_learnt_add_run(struct vp_learnt_device *device, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need) {
     struct vp_learnt_run *last = device->run_count ? &device->runs[device->run_count - 1] : NULL;
+    if (device->handle_count++ >= VP_LEARNT_HANDLES)
+        return;
     if (last && last->zone == zone && last->size == size && last->offset + last->size * last->count == offset &&
         last->need == need)
         last->count++;

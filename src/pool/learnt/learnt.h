@@ -67,6 +67,7 @@ struct vp_learnt_device {
     struct vp_learnt_again *agains; /* ordered by `need` */
     uint32_t *windows;              /* of large blocks in bare segments (pool/bare/lifetimes.h), in order */
     size_t run_count, slot_count, request_count, again_count, window_count;
+    size_t handle_count; /* in all runs together */
 };
 
 struct vp_learnt {
@@ -84,7 +85,8 @@ struct vp_learnt {
 int vp_learnt_parse(const char *text, size_t length, struct vp_learnt *out, const char **why, unsigned *line);
 void vp_learnt_finish(struct vp_learnt *learnt);
 
-/* Appends a handle to the device's runs, which have room for VP_LEARNT_RUNS, or lengthens the last one by it. */
+/* Appends a handle to the device's runs, which have room for VP_LEARNT_RUNS, or lengthens the last one by it; beyond
+ * what a file may list it is left out. */
 void vp_learnt_add_run(struct vp_learnt_device *device, uint8_t zone, uint64_t offset, uint64_t size, uint32_t need);
 
 /* Writes the text of a plan to `text`, of at least VP_LEARNT_BYTES. Returns its length; 0: it does not fit. */

@@ -90,9 +90,11 @@ static int replaceable(const char *path) {
 static bool shorten(struct vp_learnt *learnt) {
     bool some = false;
     for (struct vp_learnt_device *d = learnt->device; d < learnt->device + learnt->device_count; d++) {
-        some |= d->request_count || d->run_count;
+        some |= d->request_count || d->run_count || d->again_count || d->window_count;
         d->request_count /= 2;
         d->run_count /= 2;
+        d->again_count /= 2;
+        d->window_count /= 2;
         if (d->slot_count > d->request_count) /* numbered as they come: those of the first n requests are below n */
             d->slot_count = d->request_count;
     }
