@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include "pool/bare/bare.h"
+#include "pool/learnt/ahead.h"
 
 /* The driver counts its buffer ids from 1; ours begin where it never gets. */
 static const uint64_t BUFFER_ID_BASE = UINT64_C(1) << 62, IMPORT_ID_BASE = UINT64_C(1) << 61;
@@ -25,11 +26,18 @@ CUresult vp_api_mem_info(size_t *free_bytes, size_t *total) {
     size_t unused = 0, all = 0;
     if (!vp_enter())
         return VP_NOT_OURS;
+    const bool known = !vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES;
+    const size_t lent = known ? lent_when_asked(dev) : 0;
+    /* What is being made ahead is idle memory as soon as it is there. */
+    if (known && vp_state.pools[dev]) {
+        vp_ahead_hold_back(vp_state.pools[dev]);
+        vp_ahead_go_on(vp_state.pools[dev]);
+    }
     CUresult res = vp_state.drv.cuMemGetInfo_v2(&unused, &all);
     if (res == CUDA_SUCCESS) {
         struct vp_pool *pool = NULL;
-        if (!vp_state.drv.cuCtxGetDevice(&dev) && dev < VP_DEVICES) {
-            unused += vp_lesser(lent_when_asked(dev), all - vp_lesser(unused, all));
+        if (known) {
+            unused += vp_lesser(lent, all - vp_lesser(unused, all));
             pool = vp_options()->limit ? vp_state_pool(dev) : vp_state.pools[dev];
         }
         if (pool) {

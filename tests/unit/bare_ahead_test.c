@@ -137,6 +137,21 @@ Test(bare, a_block_waits_for_what_is_being_made_under_it) {
     door_close();
 }
 
+/* It is idle memory as soon as it is there: programs plan by what is told as free. */
+Test(bare, what_is_being_made_ahead_is_told_as_free) {
+    CUstream s;
+    size_t before, now, all;
+    open_with_plan(&s);
+    pool_of(0)->config.await_ahead = hand_over;
+    cu_ok(vp_api_mem_info(&before, &all));
+    cr_assert(vp_ahead_begin(pool_of(0)->ahead, &batch));
+    vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    cu_ok(vp_api_mem_info(&now, &all));
+    cr_assert_eq(now, before, "%zu KiB less", (before - now) / KiB);
+    cr_assert_eq(waits, 1);
+    door_close();
+}
+
 /* No block ever lay there, but what others did with the memory elsewhere must be over before one does. */
 Test(bare, what_was_made_ahead_and_lent_waits_for_the_borrower) {
     CUstream s;
