@@ -129,6 +129,8 @@ size_t vp_chunk_release_spares(struct vp_memory *mem, size_t least) {
     vp_list_each_safe(chunk, next, &mem->spares, link) {
         if (released >= least)
             break;
+        if (vp_chunk_is_kept(mem, chunk))
+            continue;
         released += chunk->size;
         vp_chunk_destroy(mem, chunk);
     }

@@ -88,8 +88,10 @@ int vp_stitch_hole(struct vp_memory *mem, enum vp_zone_name zone, size_t size, b
 void vp_mapping_go_home(struct vp_memory *mem, CUdeviceptr addr, CUdeviceptr end);
 /* Makes the current mapping of the chunk its home; the old home may then be reaped. */
 void vp_mapping_settle(struct vp_memory *mem, struct vp_chunk *chunk);
+/* Does another thread map it just now? */
+bool vp_chunk_is_kept(const struct vp_memory *mem, const struct vp_chunk *chunk) __attribute__((cold));
 /* Unmaps a chunk with no live byte everywhere, and gives it back to the device. False: work on a mapping is not over,
- * or the driver refuses. */
+ * another thread maps it, or the driver refuses. */
 bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk);
 /* Unmaps a mapping; its addresses become a hole. 0; -ENOMEM or -EIO: it stays. */
 int vp_mapping_unmap(struct vp_memory *mem, struct vp_mapping *m);

@@ -216,9 +216,12 @@ struct vp_memory {
     size_t limit;        /* most bytes to hold, as if the device had no more; 0: no limit */
     bool rdma;           /* created so that other devices can reach it by themselves (RDMA), where the device can */
     size_t coming_bytes; /* being created by another thread without the lock; they count against the limit */
-    bool by_stream;      /* free memory of different streams stays apart even if all may use it */
-    bool per_stream;     /* a chunk serves only the stream it was created for: a region has chunks of one stream */
-    bool homes;          /* chunks that become wholly free go back to where they were first mapped */
+    /* Births of the chunks that another thread maps without the lock: their handles must not be released. */
+    const uint64_t *kept;
+    size_t kept_count;
+    bool by_stream;  /* free memory of different streams stays apart even if all may use it */
+    bool per_stream; /* a chunk serves only the stream it was created for: a region has chunks of one stream */
+    bool homes;      /* chunks that become wholly free go back to where they were first mapped */
     void (*account)(void *owner, size_t asked,
                     bool taken);       /* a block begins or ceases to count for its owner; NULL: not reported */
     bool (*may_grow)(CUdevice device); /* may more be taken of the device? NULL: always */

@@ -189,12 +189,14 @@ static struct vp_chunk *chunk_of(unsigned i) {
     return vp_mapping_at(&pool_of(0)->mem, pool_of(0)->bare->base + a->from + i * a->size)->chunk;
 }
 
-/* A chunk goes back to the device, and another one may get its handle's number and its place. */
+/* A chunk goes back to the device, as in a pause that has waited too long for the builder, and another one may get its
+ * handle's number and its place. */
 static void replace(unsigned i) {
     struct vp_memory *mem = &pool_of(0)->mem;
     struct vp_chunk *chunk = chunk_of(i);
     const CUdeviceptr at = chunk->current->addr;
     const size_t size = chunk->size;
+    mem->kept_count = 0;
     cr_assert(vp_chunk_give_back(mem, chunk));
     cr_assert_eq(vp_chunk_create(mem, size, false, &chunk), 0);
     cr_assert_eq(vp_stitch_map(mem, &chunk, 1, at), 0);
@@ -227,6 +229,21 @@ Test(bare, a_handle_that_went_while_it_was_mapped_again_is_let_go_of) {
     cr_assert_null(vp_mapping_at(&pool_of(0)->mem, to + size));
     cr_assert_eq(held(), before);
     go_round(2);
+    door_close();
+}
+
+/* The driver is never asked to map what was released. */
+Test(bare, a_handle_is_not_released_while_it_is_mapped_again) {
+    begin_again();
+    struct vp_memory *mem = &pool_of(0)->mem;
+    struct vp_chunk *const chunk = chunk_of(0);
+    cr_assert_not(vp_chunk_give_back(mem, chunk));
+    vp_ahead_make(mem->drv, &batch);
+    cr_assert_not(vp_chunk_give_back(mem, chunk));
+    vp_ahead_end(pool_of(0)->ahead, &batch, true);
+    cr_assert_eq(vp_mapping_at(mem, batch.addr)->chunk, chunk);
+    cr_assert(vp_chunk_give_back(mem, chunk));
+    cr_assert(vp_pool_check(pool_of(0), stderr));
     door_close();
 }
 

@@ -3,6 +3,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bare_test.h"
 
+#include "pool/learnt/ahead.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -53,6 +55,7 @@ static struct {
     unsigned seed;
     bool faults, sleeps, asleep; /* the device is paused now and then; it is */
     bool captures;               /* captures last for a while */
+    bool plans;                  /* plans are followed, one after the other */
     CUstream captured;           /* one that does; NULL: none */
     unsigned few; /* blocks at a time, most of a few sizes that drift; 0: as many as there are, of any size */
     size_t drifts[4];
@@ -284,6 +287,91 @@ static void turn_capture(void) {
     cache.captured = NULL;
 }
 
+/* ---- plans, of handles anywhere ---- */
+
+enum { RUNS = 40, AGAINS = 200 };
+static struct vp_learnt_run runs[RUNS];
+static struct vp_learnt_again agains[AGAINS];
+
+static struct {
+    struct vp_ahead_batch batch;
+    bool made; /* the batch */
+    uint64_t mapped_again;
+} builder;
+
+/* Some lie across slots. */
+static uint64_t pick_place(size_t size) {
+    const uint64_t at = pick(SEGMENTS * UNITS / 2) * PAGE;
+    return pick(16) ? at / size * size : at;
+}
+
+static void begin_plan(struct vp_pool *pool) {
+    static struct vp_learnt_slot no_slot;
+    static uint32_t no_request;
+    struct vp_learnt learnt = {.device_count = 1};
+    for (uint32_t i = 0; i < RUNS; i++) {
+        const size_t size = pick(2) ? PAGE : VP_SLOT_PAGES * PAGE;
+        runs[i] = (struct vp_learnt_run){pick_place(size), size, pick(6) + 1, 5 * i, VP_ZONE_BARE};
+    }
+    for (uint32_t i = 0; i < AGAINS; i++) {
+        const struct vp_learnt_run *from = &runs[pick(i / 5 + 1)];
+        const CUdeviceptr base = pool->bare ? pool->bare->base : 0;
+        const struct vp_mapping *m = vp_mapping_at(&pool->mem, base + pick_place(PAGE));
+        agains[i] = m ? (struct vp_learnt_again){m->addr - base, pick_place(m->chunk->size), m->chunk->size, 1, i / 40}
+                      : (struct vp_learnt_again){from->offset, pick_place(from->size), from->size, from->count, i / 40};
+    }
+    learnt.device[0] = (struct vp_learnt_device){.granularity = PAGE,
+                                                 .peak_live = 1 * GiB,
+                                                 .peak_held = 1 * GiB,
+                                                 .runs = runs,
+                                                 .slots = &no_slot,
+                                                 .requests = &no_request,
+                                                 .agains = agains,
+                                                 .run_count = RUNS,
+                                                 .again_count = AGAINS};
+    cr_assert_eq(vp_ahead_start(pool, &learnt, true), 0);
+}
+
+static void make_batch(void) {
+    if (cache.faults && !pick(8)) {
+        forget_faults();
+        vp_sim_fail(failing[pick(2)], 1 + (long)pick(3), pick(2) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN);
+    }
+    vp_ahead_make(pool_of(0)->mem.drv, &builder.batch);
+    builder.made = true;
+}
+
+static bool hand_over(struct vp_pool *pool) {
+    if (!pool->ahead->under_way)
+        return false;
+    if (!builder.made)
+        make_batch();
+    vp_ahead_end(pool->ahead, &builder.batch, true);
+    builder.mapped_again += builder.batch.again;
+    return true;
+}
+
+/* The builder does something, or nothing. */
+static void build(void) {
+    struct vp_pool *pool = vp_state.pools[0];
+    if (!cache.plans || !pool || pick(2))
+        return;
+    pool->config.await_ahead = hand_over;
+    if (!pool->ahead) {
+        begin_plan(pool);
+    } else if (!pool->ahead->under_way) {
+        builder.made = false;
+        if (!vp_ahead_begin(pool->ahead, &builder.batch) && (pool->ahead->ended || !pick(3))) {
+            vp_ahead_finish(pool->ahead);
+            pool->ahead = NULL;
+        }
+    } else if (!builder.made) {
+        make_batch();
+    } else {
+        hand_over(pool);
+    }
+}
+
 static void run(unsigned seed, const char *sim, int steps, bool faults) {
     door_open(sim);
     cache.seed = seed;
@@ -296,6 +384,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
     for (int i = 0; i < STREAMS; i++)
         cache.stream[i] = door_stream(CU_STREAM_NON_BLOCKING);
     for (int step = 0; step < steps; step++) {
+        build();
         struct held_block *b = &cache.block[pick(pick(3) ? cache.few ? cache.few : BLOCKS : STREAMS)];
         if (cache.beside && !pick(4))
             vp_sim_others(0, pick((unsigned)(cache.beside - held())));
@@ -318,11 +407,16 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert(!vp_state.pools[0] || vp_pool_check(pool_of(0), stderr), "step %d", step);
     }
     forget_faults();
+    if (cache.plans) {
+        vp_ahead_hold_back(pool_of(0)); /* and it ends so */
+        cr_assert_gt(builder.mapped_again, VP_FEWER(24), "%lu", builder.mapped_again);
+    }
     if (cache.captured)
         turn_capture();
     if (cache.asleep)
         turn_over();
-    cr_assert_geq(cache.runs, VP_FEWER(cache.beside ? 4 : 16)); /* as many as a busy machine lets it take, or none */
+    cr_assert_geq(cache.runs,
+                  VP_FEWER(cache.beside || cache.plans ? 4 : 16)); /* as many as a busy machine lets it take, or none */
     for (int i = 0; i < BLOCKS; i++)
         if (cache.block[i].ptr)
             unuse_one(&cache.block[i]);
@@ -429,4 +523,42 @@ Test(bare, bytes_are_their_owners_in_pools_that_are_set_back_through_sleep) {
 
 Test(bare, bytes_are_their_owners_in_pools_that_are_set_back_by_a_driver_that_fails) {
     run_with_pools(7, "capacity=64M,granularity=64K,lazy=30,timeout=3000", VP_FEWER(1000), true);
+}
+
+/* ---- */
+
+static void run_with_plans(unsigned seed, const char *sim, int steps, bool faults) {
+    cache.plans = true;
+    run(seed, sim, steps, faults);
+}
+
+Test(bare, bytes_are_their_owners_by_any_plan) {
+    run_with_plans(16, "capacity=64M,granularity=64K,lazy=10,timeout=3000", VP_FEWER(2000), false);
+}
+
+Test(bare, bytes_are_their_owners_by_any_plan_while_the_gpu_lags) {
+    run_with_plans(17, "capacity=64M,granularity=64K,lazy=95,timeout=3000", VP_FEWER(1000), false);
+}
+
+Test(bare, bytes_are_their_owners_by_any_plan_with_plenty_of_memory) {
+    run_with_plans(18, "capacity=200M,granularity=64K,lazy=50,timeout=3000", VP_FEWER(1000), false);
+}
+
+Test(bare, bytes_are_their_owners_by_any_plan_through_sleep) {
+    cache.sleeps = true;
+    run_with_plans(19, "capacity=64M,granularity=64K,lazy=10,timeout=3000", VP_FEWER(1000), false);
+}
+
+Test(bare, bytes_are_their_owners_by_any_plan_beside_captures) {
+    cache.captures = true;
+    run_with_plans(20, "capacity=64M,granularity=64K,lazy=50,timeout=3000", VP_FEWER(1000), false);
+}
+
+Test(bare, bytes_are_their_owners_by_any_plan_of_a_driver_that_fails) {
+    run_with_plans(21, "capacity=64M,granularity=64K,lazy=30,timeout=3000", VP_FEWER(1000), true);
+}
+
+Test(bare, bytes_are_their_owners_by_any_plan_in_pools_that_are_set_back) {
+    cache.plans = true;
+    run_with_pools(22, "capacity=64M,granularity=64K,lazy=50,timeout=3000", VP_FEWER(500), false);
 }

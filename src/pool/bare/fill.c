@@ -140,7 +140,7 @@ static struct vp_chunk *take_spare(struct filling *f, size_t size) {
 /* Gives a spare body back, so that single pages can be created. */
 static bool break_spare(struct filling *f) {
     struct vp_chunk *chunk = take_spare(f, (size_t)VP_SLOT_PAGES << f->pool->mem.granularity_shift);
-    if (!chunk)
+    if (!chunk || vp_chunk_is_kept(&f->pool->mem, chunk))
         return false;
     vp_chunk_destroy(&f->pool->mem, chunk);
     vp_bare_count_held(f->pool->bare, -(size_t)VP_SLOT_PAGES);

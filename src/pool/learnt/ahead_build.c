@@ -211,8 +211,11 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
         return false;
     while (p->next < p->plan.run_count && p->built[p->next] == p->plan.runs[p->next].count)
         p->next++;
-    if (vp_ahead_again_begin(p, next_bare(p), batch))
+    if (vp_ahead_again_begin(p, next_bare(p), batch)) {
+        mem->kept = batch->births;
+        mem->kept_count = batch->count;
         return set_out(p, batch);
+    }
     if (p->next == p->plan.run_count && p->next_again == p->plan.again_count) {
         vp_ahead_stop(p);
         return false;
@@ -324,6 +327,7 @@ static void note_expected(struct vp_ahead *p, const struct vp_ahead_batch *batch
 void vp_ahead_end(struct vp_ahead *p, const struct vp_ahead_batch *batch, bool background) {
     struct vp_memory *mem = &p->pool->mem;
     unsigned done = 0;
+    mem->kept_count = 0;
     if (batch->context)
         batch->context->waiters--;
     /* What comes too late for a pause must not stay. */
