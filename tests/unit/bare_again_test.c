@@ -247,6 +247,18 @@ Test(bare, a_handle_is_not_released_while_it_is_mapped_again) {
     door_close();
 }
 
+/* The program's thread may have found meanwhile that the device refuses some. */
+Test(bare, what_is_mapped_again_tells_nothing_of_what_the_device_creates) {
+    begin_again();
+    CUmemAllocationProp *prop = &pool_of(0)->mem.prop;
+    vp_ahead_make(pool_of(0)->mem.drv, &batch);
+    cr_assert_neq(prop->requestedHandleTypes, 0);
+    prop->requestedHandleTypes = 0;
+    vp_ahead_end(pool_of(0)->ahead, &batch, true);
+    cr_assert_eq(prop->requestedHandleTypes, 0);
+    door_close();
+}
+
 static void refused(const char *name, long nth) {
     begin_again();
     const size_t before = held();

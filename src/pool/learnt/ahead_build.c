@@ -310,7 +310,7 @@ static void undo(const struct vp_driver *drv, const struct vp_ahead_batch *batch
 /* Brings access rights up to date: the memory may have been opened to more devices meanwhile. False: not possible. */
 static bool agree(struct vp_memory *mem, const struct vp_ahead_batch *batch) {
     const uint64_t devices = open_to(mem);
-    if (batch->prop.requestedHandleTypes != mem->prop.requestedHandleTypes)
+    if (!batch->again && batch->prop.requestedHandleTypes != mem->prop.requestedHandleTypes)
         mem->prop = batch->prop;
     return devices == batch->devices || !batch->count ||
            (!(batch->devices & ~devices) && !vp_chunk_open(mem, batch->addr, batch->size * batch->count));
