@@ -370,7 +370,8 @@ static VP_LOCKED bool has_news(const struct vp_pool *pool) {
     const struct vp_ahead *a = pool->ahead;
     if (!pool->learn)
         return false;
-    return !a || !(vp_ahead_fitted(a) || (a->requests < a->plan.request_count / 2 && vp_ahead_is_exact(a)));
+    return !a || !(vp_ahead_fitted(a) || (a->requests < a->plan.request_count / 2 && vp_ahead_is_exact(a)) ||
+                   vp_ahead_blocks_cut_short(a));
 }
 
 static VP_LOCKED void write_all(void) {

@@ -156,6 +156,27 @@ Test(bare, a_block_under_which_handles_were_mapped_again_takes_no_call) {
     door_close();
 }
 
+/* Such a run knows less than the plan that it followed, and leaves that as it is. */
+Test(bare, a_run_that_is_cut_short_is_told_from_one_that_does_something_else) {
+    learn();
+    begin_with_plan();
+    struct vp_ahead *p = pool_of(0)->ahead;
+    cr_assert_eq(p->plan.window_count, 2);
+    cr_assert(vp_ahead_blocks_cut_short(p));
+    go_round(VP_LIFETIMES_WINDOW / BLOCKS);
+    cr_assert(vp_ahead_blocks_cut_short(p));
+    go_round(1);
+    cr_assert_not(vp_ahead_blocks_cut_short(p), "that was half of the way");
+    p->plan.window_count = 2 * VP_LIFETIMES_WINDOW; /* of a longer run, which began otherwise */
+    p->plan.windows[0]++;
+    cr_assert(vp_ahead_blocks_cut_short(p));
+    go_round(VP_LIFETIMES_WINDOW);
+    for (int i = 0; i < 4; i++)
+        p->plan.windows[i] = i ? 1 : p->plan.windows[i];
+    cr_assert_not(vp_ahead_blocks_cut_short(p));
+    door_close();
+}
+
 Test(bare, for_blocks_of_other_sizes_no_more_is_made) {
     learn();
     begin_with_plan();

@@ -103,6 +103,8 @@ bool vp_ahead_is_exact(const struct vp_ahead *ahead);
 enum vp_ahead_step vp_ahead_blocks_in_step(const struct vp_ahead *ahead);
 bool vp_ahead_blocks_kin(const struct vp_ahead *ahead);
 bool vp_ahead_blocks_fitted(const struct vp_ahead *ahead);
+/* Did they come so as far as the program went, which is less than half of the way? */
+bool vp_ahead_blocks_cut_short(const struct vp_ahead *ahead);
 uint32_t vp_ahead_blocks(const struct vp_ahead *ahead);
 
 /* ---- the builder ---- */

@@ -112,3 +112,8 @@ bool vp_ahead_blocks_fitted(const struct vp_ahead *p) {
     const size_t all = p->plan.window_count;
     return vp_ahead_blocks(p) / VP_LIFETIMES_WINDOW == all && alike(p, 0, all) >= all - all / FITTED_SHARE;
 }
+
+bool vp_ahead_blocks_cut_short(const struct vp_ahead *p) {
+    const size_t full = vp_ahead_blocks(p) / VP_LIFETIMES_WINDOW;
+    return full < p->plan.window_count / 2 && alike(p, 0, full) + 1 >= full;
+}
