@@ -123,6 +123,13 @@ void vp_chunk_spare(struct vp_memory *mem, struct vp_chunk *chunk, bool spare) {
     vp_list_append(spare ? &mem->spares : &mem->chunks, &chunk->link);
 }
 
+bool vp_chunk_is_kept(const struct vp_memory *mem, const struct vp_chunk *chunk) {
+    size_t i = 0;
+    while (i < mem->kept_count && mem->kept[i] != chunk->birth)
+        i++;
+    return i < mem->kept_count;
+}
+
 size_t vp_chunk_release_spares(struct vp_memory *mem, size_t least) {
     struct vp_chunk *chunk, *next;
     size_t released = 0;

@@ -236,13 +236,6 @@ void vp_stitch_reap_all(struct vp_memory *mem) {
         }
 }
 
-bool vp_chunk_is_kept(const struct vp_memory *mem, const struct vp_chunk *chunk) {
-    size_t i = 0;
-    while (i < mem->kept_count && mem->kept[i] != chunk->birth)
-        i++;
-    return i < mem->kept_count;
-}
-
 bool vp_chunk_give_back(struct vp_memory *mem, struct vp_chunk *chunk) {
     struct vp_mapping *m, *next;
     if (vp_chunk_is_kept(mem, chunk))

@@ -372,6 +372,20 @@ static void build(void) {
     }
 }
 
+/* Nothing is made from now on. */
+static void end_plans(void) {
+    vp_ahead_hold_back(pool_of(0));
+    cr_assert(!cache.plans || builder.mapped_again > VP_FEWER(24), "%lu", builder.mapped_again);
+}
+
+/* All that is idle goes. */
+static void trim_all(void) {
+    for (int i = 0; i < 2; i++) { /* what is let go of may be behind an event of that moment */
+        cu_ok(cuCtxSynchronize());
+        vp_pool_trim(pool_of(0), 0);
+    }
+}
+
 static void run(unsigned seed, const char *sim, int steps, bool faults) {
     door_open(sim);
     cache.seed = seed;
@@ -407,10 +421,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert(!vp_state.pools[0] || vp_pool_check(pool_of(0), stderr), "step %d", step);
     }
     forget_faults();
-    if (cache.plans) {
-        vp_ahead_hold_back(pool_of(0)); /* and it ends so */
-        cr_assert_gt(builder.mapped_again, VP_FEWER(24), "%lu", builder.mapped_again);
-    }
+    end_plans();
     if (cache.captured)
         turn_capture();
     if (cache.asleep)
@@ -428,10 +439,7 @@ static void run(unsigned seed, const char *sim, int steps, bool faults) {
         cr_assert_eq(vpool_resume(0), 0);
     for (int i = 0; i < SEGMENTS; i++)
         free_segment(i);
-    for (int i = 0; i < 2; i++) { /* what is let go of may be behind an event of that moment */
-        cu_ok(cuCtxSynchronize());
-        vp_pool_trim(pool_of(0), 0);
-    }
+    trim_all();
     vp_state.drv.cuMemRelease = release_handle;
     if (!faults) /* a handle that the driver did not release is lost */
         cr_assert_eq(vp_sim_used_vmm(0), 0);
