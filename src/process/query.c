@@ -290,10 +290,15 @@ CUresult vp_api_sync_memops(const void *on, CUpointer_attribute attribute, CUdev
         return VP_NOT_OURS;
     struct vp_region *r = block_at(ptr, &pool);
     const bool known = r || vp_import_at(ptr), is_new = known && *(const char *)on && !(r && r->synced);
-    bool done = known && !is_new;
+    unsigned contexts = 0, set = 0;
     if (is_new)
         vp_list_each(ctx, &vp_state.timelines.contexts, link)
-            done |= !ctx->gone && !ctx->ending && !ctx->sick && vp_sync_memops(ctx);
+            if (!ctx->gone && !ctx->ending && !ctx->sick) {
+                contexts++;
+                set += vp_sync_memops(ctx);
+            }
+    /* Where there is none now, those to come get the flag. */
+    const bool done = known && (!is_new || !contexts || set);
     if (done && r)
         r->synced = *(const char *)on;
     if (done && is_new)

@@ -255,6 +255,25 @@ Test(query, calls_on_a_block_are_over_when_they_return_where_that_is_set) {
     door_close();
 }
 
+/* As after cudaDeviceReset, which blocks of memory pools survive. */
+Test(query, what_is_set_where_there_is_no_context_is_for_the_next) {
+    const unsigned on = 1;
+    unsigned set = 0;
+    CUcontext later;
+    door_open("capacity=64M,granularity=64K,lazy=100,memset=late");
+    CUdeviceptr ordered = door_take(MiB, 0);
+    cu_ok(cuCtxSynchronize());
+    cu_ok(door_primary_reset(0));
+    cu_ok(sync_memops(&on, ordered));
+    cu_ok(cuCtxCreate(&later, NULL, 0, 0));
+    vp_api_context_created(later, false);
+    cu_ok(ask(&set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, ordered));
+    cr_assert_eq(set, 1);
+    cr_assert_eq(value_after_memset(ordered, 3), 3);
+    cu_ok(cuCtxDestroy(later));
+    door_close();
+}
+
 /* Nobody has asked for it: neither those that are made later, nor whatever flags the program gives them. */
 Test(query, a_block_that_need_not_wait_leaves_contexts_alone) {
     const unsigned off = 0;
