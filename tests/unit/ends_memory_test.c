@@ -97,16 +97,22 @@ Test(ends, idle_memory_comes_back_beside_a_capture_though_streams_end) {
     door_close();
 }
 
+/* Work of the stream on 40 MiB there, which comes when the result is 1. */
+static uint32_t *hold_up(CUstream stream, CUdeviceptr at) {
+    uint32_t *flag;
+    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
+    *flag = 0;
+    cu_ok(cuStreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+    cu_ok(cuMemsetD8Async(at, 7, 40 * MiB, stream));
+    return flag;
+}
+
 static void destroyed_streams_work_is_waited_for(unsigned flags) {
     CUdeviceptr b;
     door_open(SIM);
     CUstream gone = door_stream(flags), capture = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_malloc(40 * MiB);
-    uint32_t *flag;
-    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
-    *flag = 0;
-    cu_ok(cuStreamWaitValue32(gone, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
-    cu_ok(cuMemsetD8Async(a, 7, 40 * MiB, gone));
+    uint32_t *flag = hold_up(gone, a);
     cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_stream_destroy(gone));
     cu_ok(door_free(a));
@@ -135,12 +141,8 @@ Test(ends, the_work_of_a_stream_destroyed_in_a_capture_is_not_taken_for_over) {
     door_open(SIM);
     CUstream gone = door_stream(CU_STREAM_NON_BLOCKING), capture = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_malloc(40 * MiB);
-    uint32_t *flag;
+    uint32_t *flag = hold_up(gone, a);
     cu_ok(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
-    *flag = 0;
-    cu_ok(cuStreamWaitValue32(gone, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
-    cu_ok(cuMemsetD8Async(a, 7, 40 * MiB, gone));
     cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(cuEventRecord(event, capture));
     cu_ok(cuStreamWaitEvent(gone, event, 0));
@@ -160,11 +162,7 @@ Test(ends, a_destroyed_streams_work_is_not_taken_for_over) {
     door_open(SIM);
     CUstream gone = door_stream(CU_STREAM_NON_BLOCKING), capture = door_stream(CU_STREAM_NON_BLOCKING);
     CUdeviceptr a = door_malloc(40 * MiB);
-    uint32_t *flag;
-    cu_ok(cuMemAllocHost((void **)&flag, sizeof *flag));
-    *flag = 0;
-    cu_ok(cuStreamWaitValue32(gone, (CUdeviceptr)(uintptr_t)flag, 1, CU_STREAM_WAIT_VALUE_EQ));
-    cu_ok(cuMemsetD8Async(a, 7, 40 * MiB, gone));
+    uint32_t *flag = hold_up(gone, a);
     cu_ok(door_stream_destroy(gone));
     cu_ok(door_begin_capture(capture, CU_STREAM_CAPTURE_MODE_RELAXED));
     cu_ok(door_free(a));

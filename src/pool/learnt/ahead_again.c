@@ -52,11 +52,13 @@ static bool choose(struct vp_ahead *p, const struct vp_learnt_again *again, stru
 }
 
 bool vp_ahead_again_begin(struct vp_ahead *p, size_t run, struct vp_ahead_batch *batch) {
+    if (!p->pool->bare || p->next_again == p->plan.again_count)
+        return false;
     const uint32_t before = run < p->plan.run_count ? p->plan.runs[run].need : UINT32_MAX;
     const enum vp_ahead_step step = vp_ahead_blocks_in_step(p);
     if (step == VP_AHEAD_OUT_OF_STEP && !vp_ahead_blocks_kin(p))
         p->next_again = p->plan.again_count;
-    if (!p->pool->bare || (step == VP_AHEAD_UNKNOWN && !p->trusted))
+    if (step == VP_AHEAD_UNKNOWN && !p->trusted)
         return false;
     for (unsigned passed = 0; p->next_again < p->plan.again_count && passed < PASSED_OVER;) {
         const struct vp_learnt_again *again = &p->plan.agains[p->next_again];

@@ -220,9 +220,11 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
         vp_ahead_stop(p);
         return false;
     }
+    bool full = false; /* later runs of bare segments may not have more than an earlier one */
     for (size_t i = p->next; i < p->plan.run_count; i++) {
         const struct vp_learnt_run *run = &p->plan.runs[i];
-        if (p->built[i] == run->count || !base_of(p, run))
+        const bool bare = run->zone == VP_ZONE_BARE;
+        if (p->built[i] == run->count || !base_of(p, run) || (bare && full))
             continue;
         const size_t may = allowed(p, run), most = may > held ? may - held : 0;
         while (p->built[i] < run->count && most >= run->size)
@@ -230,6 +232,7 @@ bool vp_ahead_begin(struct vp_ahead *p, struct vp_ahead_batch *batch) {
                 batch->context = hold_context(mem);
                 return true;
             }
+        full |= bare && most < p->plan.granularity;
         if (p->built[i] < run->count && !p->pool->bare)
             return false;
     }

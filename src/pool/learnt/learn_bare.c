@@ -272,7 +272,6 @@ static void add_again(struct sharing *s, uint64_t from, uint64_t to, uint64_t si
 
 static void tell_shared(struct sharing *s) {
     const unsigned shift = s->pool->mem.granularity_shift;
-    vp_sort(s->units, sizeof *s->units, s->unit_count, comes_later, s);
     for (const struct unit *unit = s->units; unit < s->units + s->unit_count; unit++) {
         const uint64_t at = (uint64_t)unit->page << shift, size = (uint64_t)unit->pages << shift;
         uint32_t *first = &s->first_page[unit->handle];

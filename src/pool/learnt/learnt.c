@@ -138,6 +138,23 @@ static void read_left(struct reader *r) {
     r->device->left = true;
 }
 
+/* Checks handles side by side, at their offset and at `other`. `many`: there are more than may be listed. `before`:
+ * when those of the line before are needed. */
+static void check_handles(struct reader *r, const struct vp_learnt_run *run, uint64_t other, bool many,
+                          uint32_t before) {
+    const uint64_t g = r->device->granularity, far = vp_greater(run->offset, other);
+    if (r->why)
+        return;
+    if (!run->count || !run->size || run->size % g || run->offset % g || other % g)
+        wrong(r, "handles are whole granules");
+    else if (run->size > VP_LEARNT_MOST / run->count || far > VP_LEARNT_MOST - run->size * run->count)
+        wrong(r, "handles lie too far out");
+    else if (many)
+        wrong(r, "too many handles");
+    else if (before > run->need)
+        wrong(r, "handles are in no order");
+}
+
 static void read_run(struct reader *r) {
     struct vp_learnt_device *d = r->device;
     struct vp_learnt_run run = {.zone = VP_ZONES};
@@ -153,16 +170,9 @@ static void read_run(struct reader *r) {
     run.count = (uint32_t)next(r, VP_LEARNT_HANDLES);
     run.need = (uint32_t)next(r, UINT32_MAX);
     d->handle_count += run.count;
-    if (r->why)
-        return;
-    if (!run.count || !run.size || run.size % d->granularity || run.offset % d->granularity)
-        wrong(r, "handles are whole granules");
-    else if (run.size > VP_LEARNT_MOST / run.count || run.offset > VP_LEARNT_MOST - run.size * run.count)
-        wrong(r, "handles lie too far out");
-    else if (d->handle_count > VP_LEARNT_HANDLES || d->run_count == VP_LEARNT_RUNS || !r->runs_left)
-        wrong(r, "too many handles");
-    else if (d->run_count && d->runs[d->run_count - 1].need > run.need)
-        wrong(r, "handles are in no order");
+    check_handles(r, &run, run.offset,
+                  d->handle_count > VP_LEARNT_HANDLES || d->run_count == VP_LEARNT_RUNS || !r->runs_left,
+                  d->run_count ? d->runs[d->run_count - 1].need : 0);
     if (r->why)
         return;
     d->runs[d->run_count++] = run;
@@ -176,18 +186,11 @@ static void read_again(struct reader *r) {
                                           .size = next(r, VP_LEARNT_MOST),
                                           .count = (uint32_t)next(r, VP_LEARNT_HANDLES),
                                           .need = (uint32_t)next(r, UINT32_MAX)};
+    const struct vp_learnt_run made = {again.from, again.size, again.count, again.need, VP_ZONE_BARE};
     r->mapped_again += again.count;
-    if (r->why)
-        return;
-    const uint64_t g = d->granularity, far = vp_greater(again.from, again.to);
-    if (!again.count || !again.size || again.size % g || again.from % g || again.to % g)
-        wrong(r, "handles are whole granules");
-    else if (again.size > VP_LEARNT_MOST / again.count || far > VP_LEARNT_MOST - again.size * again.count)
-        wrong(r, "handles lie too far out");
-    else if (r->mapped_again > VP_LEARNT_HANDLES || d->again_count == VP_LEARNT_AGAINS || !r->agains_left)
-        wrong(r, "too many handles");
-    else if (d->again_count && d->agains[d->again_count - 1].need > again.need)
-        wrong(r, "handles are in no order");
+    check_handles(r, &made, again.to,
+                  r->mapped_again > VP_LEARNT_HANDLES || d->again_count == VP_LEARNT_AGAINS || !r->agains_left,
+                  d->again_count ? d->agains[d->again_count - 1].need : 0);
     if (r->why)
         return;
     d->agains[d->again_count++] = again;
